@@ -1,0 +1,69 @@
+# Everything a developer does, one verb each. `run` and `test` set up whatever they need themselves.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?= data
+LISTEN ?= 127.0.0.1:9092
+SOAK_SEEDS ?= 100:1000
+
+.PHONY: help setup run test check format soak bench lock clean
+
+help:
+	@echo "make setup   a virtual environment in $(VENV) with pinned dependencies"
+	@echo "make run     start a broker on $(LISTEN) with its data in $(DATA)/"
+	@echo "make test    all tests that fit into minutes"
+	@echo "make check   ruff, mypy, import-linter"
+	@echo "make soak    the long runs: crash seeds $(SOAK_SEEDS), kill loops"
+	@echo "make bench   speed and size, next to a bare C program; writes bench/RESULTS.md"
+	@echo "make lock    refresh the pinned requirement files"
+
+setup: $(BIN)/.dev
+
+# uv installs several times faster where it is there; pip does the same job where it is not.
+define install
+	@if command -v uv >/dev/null 2>&1; then VIRTUAL_ENV=$(VENV) uv pip install -q $(1); \
+	else $(BIN)/python -m pip install -q --disable-pip-version-check $(1); fi
+endef
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Klamm needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(BIN)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml | $(BIN)/python
+	$(call install,--require-hashes -r requirements/build.txt -r requirements/runtime.txt)
+	$(call install,--no-deps --no-build-isolation -e .)
+	@touch $@
+
+$(BIN)/.dev: requirements/dev.txt $(BIN)/.runtime
+	$(call install,--require-hashes -r requirements/dev.txt)
+	@touch $@
+
+run: $(BIN)/.runtime
+	@echo "Try, in another terminal:"
+	@echo "  echo 'hello' | kcat -b $(LISTEN) -t greetings -P"
+	@echo "  kcat -b $(LISTEN) -t greetings -C -e -o beginning"
+	@exec $(BIN)/klamm start --data $(DATA) --listen $(LISTEN)
+
+test: $(BIN)/.dev
+	@$(BIN)/pytest -m "not soak" -n 2 --dist worksteal
+
+check: $(BIN)/.dev
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check -q . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 3
+
+format: $(BIN)/.dev
+	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+soak: $(BIN)/.dev
+	@KLAMM_SOAK_SEEDS=$(SOAK_SEEDS) $(BIN)/pytest -m soak -n 2 --dist worksteal --timeout 3600
+
+bench: $(BIN)/.dev
+	@$(BIN)/python bench/run.py $(BENCH)
+
+lock: $(BIN)/.dev
+	@for name in build runtime dev; do uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt; done
+
+clean:
+	@rm -rf $(VENV) build dist bench/bin bench/out .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
