@@ -1,0 +1,29 @@
+"""One broker for all tests of third-party clients, and topic names that no other test has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from support.process import BrokerProcess
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", options={"num.partitions": 1})
+    yield process
+    assert process.stop() == 0
+    assert not [line for line in process.errors if "Traceback" in line], "".join(process.errors)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, _topic_numbers: Callable[[], int]) -> str:
+    return f"t{_topic_numbers()}-{request.node.originalname}"[:200]
+
+
+@pytest.fixture(scope="session")
+def _topic_numbers() -> Callable[[], int]:
+    numbers = itertools.count()
+    return lambda: next(numbers)

@@ -1,0 +1,48 @@
+"""What all tests share: a broker in a process of its own, and the tools that may or may not be on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.process import BrokerProcess
+
+
+def unavailable(reason: str) -> None:
+    """Skip, or fail where everything has to be there (CI)."""
+    if os.environ.get("KLAMM_REQUIRE_TOOLS"):
+        pytest.fail(f"{reason}, and KLAMM_REQUIRE_TOOLS is set")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str, str], str]:
+    """`tool("kcat", "Debian's kcat")` is the program's path."""
+
+    def find(program: str, where: str) -> str:
+        path = shutil.which(program)
+        if path is None:
+            unavailable(f"{program} is not installed ({where})")
+        assert path is not None
+        return path
+
+    return find
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Start brokers that are gone when the test is over."""
+    started: list[BrokerProcess] = []
+
+    def start(data: Path | None = None, **kwargs: object) -> BrokerProcess:
+        broker = BrokerProcess(data or tmp_path / "data", **kwargs)  # type: ignore[arg-type]
+        started.append(broker)
+        return broker
+
+    yield start
+    for broker in started:
+        broker.kill()
