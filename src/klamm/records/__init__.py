@@ -1,0 +1,5 @@
+"""Record batches (Kafka's message format v2): headers, records, varints, compression.
+
+`batch` is all that the broker's hot path needs; `record` and `compression` look inside a batch and are imported only by
+what has to. Nothing here does I/O.
+"""
