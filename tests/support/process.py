@@ -16,11 +16,14 @@ START_LIMIT_S = 60
 class BrokerProcess:
     """`klamm start` as a user starts it, on a free port."""
 
-    def __init__(self, data: Path, *, port: int = 0, options: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, data: Path, *, port: int = 0, options: dict[str, object] | None = None, arguments: list[str] | None = None
+    ) -> None:
         self.data = data
         command = [sys.executable, "-m", "klamm", "start", "--data", str(data), "--listen", f"127.0.0.1:{port}"]
         for name, value in (options or {}).items():
             command += ["--set", f"{name}={value}"]
+        command += arguments or []
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.errors: list[str] = []
         self._reader = threading.Thread(target=self._drain_errors, daemon=True)

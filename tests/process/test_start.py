@@ -1,0 +1,108 @@
+"""`klamm start` as a person meets it: the ready line, the mistakes, the goodbye."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from support.process import BrokerProcess
+
+
+def klamm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "klamm", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def assert_one_sentence(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_one_line_says_address_folder_and_time(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    broker = start_broker(tmp_path / "data")
+    assert f"127.0.0.1:{broker.port}" in broker.ready_line
+    assert str(tmp_path / "data") in broker.ready_line
+    assert broker.ready_line.rstrip().endswith(" s")
+    assert broker.stop() == 0
+    assert broker.errors == []
+
+
+def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = klamm("start", "--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}")
+    assert_one_sentence(done, str(port), "in use")
+
+
+def test_a_locked_folder_is_one_sentence(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    start_broker(tmp_path / "data")
+    done = klamm("start", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    assert_one_sentence(done, str(tmp_path / "data"), "another broker")
+
+
+def test_an_unwritable_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    done = klamm("start", "--data", str(tmp_path / "file" / "data"), "--listen", "127.0.0.1:0")
+    assert_one_sentence(done, str(tmp_path / "file" / "data"))
+
+
+def test_a_newer_format_is_refused(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    start_broker(tmp_path / "data").stop()
+    marker = tmp_path / "data" / "klamm.json"
+    content = json.loads(marker.read_text())
+    key = next(name for name in content if "format" in name)
+    content[key] += 1
+    marker.write_text(json.dumps(content))
+    assert_one_sentence(klamm("start", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"), "newer")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--set", "log.segment.byte=1"], "log.segment.bytes"),
+        (["--set", "log.segment.bytes=many"], "log.segment.bytes"),
+        (["--set", "nonsense"], "name=value"),
+        (["--listen", "nowhere"], "HOST:PORT"),
+        (["--config", "no-such-file.properties"], "no-such-file.properties"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(tmp_path: Path, arguments: list[str], word: str) -> None:
+    assert_one_sentence(klamm("start", "--data", str(tmp_path / "data"), *arguments), word)
+
+
+def test_a_properties_file_is_read(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("# Kafka's file\nnum.partitions=7\nsome.plugin.option=1\n")
+    broker = start_broker(tmp_path / "data", arguments=["--config", str(tmp_path / "server.properties")])
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("seven", b"x")
+    assert producer.flush(30) == 0
+    assert len(producer.list_topics("seven", timeout=30).topics["seven"].partitions) == 7
+    broker.stop()
+    assert any("some.plugin.option" in line for line in broker.errors)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly_and_the_next_start_skips_recovery(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path, how: signal.Signals
+) -> None:
+    broker = start_broker(tmp_path / "data")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+    for i in range(1000):
+        producer.produce("t", str(i).encode())
+    assert producer.flush(30) == 0
+    os.kill(broker.process.pid, how)
+    assert broker.stop() == 0
+    again = start_broker(tmp_path / "data")
+    again.stop()
+    assert not any("recover" in line for line in again.errors), again.errors
