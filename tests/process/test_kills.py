@@ -1,4 +1,4 @@
-"""A real broker, killed at random moments under a real producer: nothing acknowledged is lost, nothing torn is served."""
+"""A real broker, killed at random moments under a real producer: nothing acknowledged is lost, nothing torn served."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
 from support.process import BrokerProcess
 
 PARTITIONS = 3
