@@ -1,0 +1,291 @@
+"""What an API is, and what its handler sees: `Api`, `Context`, `Pending`, `Encoded`, `Broker`.
+
+The server codes against this module alone. A handler is called on the loop with a decoded request:
+
+    def handle(ctx: Context, request: ProduceRequest) -> Answer
+
+and answers with a response message, with an `Encoded` body, with a `Pending` that is set later, with a coroutine,
+or with None for "no answer is sent" (Produce with acks=0).
+
+Two rules about memory. The buffers of a request (records are views into the frame) are valid only until `handle`
+returns or first awaits; a handler copies what must live longer. A response may carry `FileRange`s that are not pinned:
+whoever keeps a response over a return to the loop, instead of handing it to the `Sender`, pins its files.
+
+This module must never import a handler: the registry does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from klamm.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm.apis.metadata_cache import MetadataCache
+    from klamm.apis.registry import Registry
+    from klamm.controller import Controller
+    from klamm.core.env import Env
+    from klamm.core.options import Options
+    from klamm.metadata.image import Image
+    from klamm.metadata.publisher import Publisher
+    from klamm.replica.manager import ReplicaManager
+    from klamm.replica.producer_ids import ProducerIds
+    from klamm.replica.purgatory import Purgatory
+    from klamm.replica.sessions import FetchSessions
+    from klamm.wire import Struct
+
+
+class Versions(tuple[int, int]):
+    """An inclusive range of versions of one API."""
+
+    __slots__ = ()
+
+    def __new__(cls, first: int, last: int) -> Versions:
+        return super().__new__(cls, (first, last))
+
+    @property
+    def first(self) -> int:
+        return self[0]
+
+    @property
+    def last(self) -> int:
+        return self[1]
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self[0] <= version <= self[1]
+
+
+class Encoded:
+    """A response body that is encoded already for the version of its request, from the first field after the
+    response header. For answers that are the same for many (the full Metadata answer)."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+
+Response: TypeAlias = "Struct | Encoded"
+
+
+class Pending:
+    """A response that comes later. The handler sets it once; the server takes it with `then`, on the loop.
+
+    `cancel` is the server's: the connection is gone, nobody will read the answer, whatever was held for it can go.
+    """
+
+    __slots__ = ("_callback", "_on_cancel", "_response", "done")
+
+    def __init__(self, on_cancel: Callable[[], None] | None = None) -> None:
+        self.done = False
+        self._response: Response | None = None
+        self._callback: Callable[[Response], None] | None = None
+        self._on_cancel = on_cancel
+
+    def set(self, response: Response) -> None:
+        """Answer. After a cancel it goes nowhere."""
+        if self.done:
+            return
+        self.done = True
+        self._on_cancel = None
+        callback, self._callback = self._callback, None
+        if callback is None:
+            self._response = response
+        else:
+            callback(response)
+
+    def then(self, callback: Callable[[Response], None]) -> None:
+        """Call `callback` with the response: at once if it is there, else from within `set`. Only one taker."""
+        assert self._callback is None, "a pending response has one taker"
+        if self._response is not None:
+            response, self._response = self._response, None
+            callback(response)
+        elif not self.done:
+            self._callback = callback
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """What to let go of when the answer is not wanted any more."""
+        self._on_cancel = callback
+
+    def cancel(self) -> None:
+        if self.done:
+            return
+        self.done = True
+        self._callback = None
+        on_cancel, self._on_cancel = self._on_cancel, None
+        if on_cancel is not None:
+            on_cancel()
+
+
+Answer: TypeAlias = "Response | Pending | Awaitable[Response] | None"
+Handler: TypeAlias = "Callable[[Context, Any], Answer]"
+ErrorAnswer: TypeAlias = "Callable[[Any, int, ErrorCode], Response | None]"
+
+
+class Api:
+    """One API key: its request type, the versions it serves, the versions it advertises, its handler.
+
+    Advertised is what ApiVersions says. It differs from what is served only where a real client needs the lie: a
+    request at an advertised version that is not served is refused like any other unsupported one.
+
+    `on_error(request, version, code)` makes the answer for a request whose handler failed as a whole; without one
+    (or where it returns None) the server closes the connection.
+    """
+
+    __slots__ = ("advertised", "handle", "key", "name", "on_error", "request", "versions")
+
+    def __init__(
+        self,
+        request: type[Struct],
+        handle: Handler,
+        *,
+        key: int,
+        versions: tuple[int, int],
+        advertised: tuple[int, int] | None = None,
+        on_error: ErrorAnswer | None = None,
+    ) -> None:
+        self.key = key
+        self.name = request.__name__.removesuffix("Request")
+        self.request = request
+        self.versions = Versions(*versions)
+        self.advertised = Versions(*(advertised or versions))
+        self.handle = handle
+        self.on_error = on_error
+
+    def __repr__(self) -> str:
+        return f"<Api {self.key} {self.name} {self.versions.first}-{self.versions.last}>"
+
+
+class Operation(IntEnum):
+    """What a principal wants to do; Kafka's codes, which are also bits of the authorized-operations fields."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class ResourceType(IntEnum):
+    """What it wants to do it to; Kafka's codes."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+CLUSTER_NAME = "kafka-cluster"
+"""The one resource of type CLUSTER, by the name that Kafka's ACLs give it."""
+
+
+class Authorizer(Protocol):
+    """The seam for ACLs. A broker without one allows everything."""
+
+    def allows(self, ctx: Context, operation: Operation, resource: ResourceType, name: str) -> bool: ...
+
+
+class Peer:
+    """What is known of the other end of a connection; one object for its life.
+
+    The software name and version come with ApiVersions (KIP-511), the principal with authentication.
+    """
+
+    __slots__ = ("connection_id", "host", "listener", "principal", "software_name", "software_version")
+
+    def __init__(self, connection_id: int, listener: str, host: str, principal: str = "User:ANONYMOUS") -> None:
+        self.connection_id = connection_id
+        self.listener = listener
+        self.host = host
+        self.principal = principal
+        self.software_name = ""
+        self.software_version = ""
+
+
+class Context:
+    """One request's surroundings. The server makes it, the handler reads it.
+
+    `throttle_time_ms` is what the handler puts into the response's field of that name: quotas set it before the call.
+    """
+
+    __slots__ = ("api_version", "broker", "client_id", "peer", "throttle_time_ms")
+
+    def __init__(
+        self, broker: Broker, peer: Peer, api_version: int, client_id: str | None = None, throttle_time_ms: int = 0
+    ) -> None:
+        self.broker = broker
+        self.peer = peer
+        self.api_version = api_version
+        self.client_id = client_id
+        self.throttle_time_ms = throttle_time_ms
+
+    @property
+    def listener(self) -> str:
+        return self.peer.listener
+
+    def authorize(self, operation: Operation, resource: ResourceType, name: str) -> bool:
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.allows(self, operation, resource, name)
+
+
+class Broker:
+    """The services that handlers call. Plain attributes, set once by whoever wires the node."""
+
+    __slots__ = (
+        "apis",
+        "authorizer",
+        "cluster_id",
+        "controller",
+        "env",
+        "metadata",
+        "metadata_cache",
+        "node_id",
+        "options",
+        "producer_ids",
+        "purgatory",
+        "replicas",
+        "sessions",
+    )
+
+    def __init__(
+        self,
+        *,
+        env: Env,
+        node_id: int,
+        cluster_id: str,
+        options: Options,
+        metadata: Publisher,
+        controller: Controller,
+        replicas: ReplicaManager,
+        purgatory: Purgatory,
+        sessions: FetchSessions,
+        producer_ids: ProducerIds,
+        apis: Registry,
+        metadata_cache: MetadataCache,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self.env = env
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.options = options
+        self.metadata = metadata
+        self.controller = controller
+        self.replicas = replicas
+        self.purgatory = purgatory
+        self.sessions = sessions
+        self.producer_ids = producer_ids
+        self.apis = apis
+        self.metadata_cache = metadata_cache
+        self.authorizer = authorizer
+
+    @property
+    def image(self) -> Image:
+        """The latest metadata. Take it once per request, so that an answer is of one piece."""
+        return self.metadata.image
