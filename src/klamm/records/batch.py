@@ -34,8 +34,10 @@ from klamm.core.errors import BrokerError, ErrorCode
 
 header_bytes = 61
 prefix_bytes = 12  # base offset and batch length; the length counts what follows them
+crc_offset = 17
 crc_start = 21  # the checksum covers everything from the attributes on
 magic_offset = 16
+max_timestamp_offset = 35
 min_record_bytes = 7  # length, attributes, two deltas, key and value lengths, header count: one byte each
 
 MAGIC = 2
@@ -158,15 +160,17 @@ def check(buf: Buffer, pos: int, header: BatchHeader) -> None:
     """What holds for every batch that is, or was, in a log: magic, size, CRC, counts that can be.
 
     For batches from a leader or from disk. Compaction leaves batches with fewer records than offsets, even none."""
-    size = header.batch_length + prefix_bytes
-    if header.magic != MAGIC:
-        raise BatchError(ErrorCode.INVALID_RECORD, f"message format v{header.magic} is not supported, only v{MAGIC}")
-    if pos + size > len(buf):
-        raise CorruptBatch(f"a batch of {size} bytes has only {len(buf) - pos}")
-    if crc32c(memoryview(buf)[pos + crc_start : pos + size]) != header.crc:
+    # one unpacking costs as much as two attributes of a NamedTuple
+    _, length, _, magic, crc, _, last_delta, _, _, _, _, _, count = header
+    end = pos + prefix_bytes + length
+    if magic != MAGIC:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"message format v{magic} is not supported, only v{MAGIC}")
+    if end > len(buf):
+        raise CorruptBatch(f"a batch of {end - pos} bytes has only {len(buf) - pos}")
+    if crc32c(memoryview(buf)[pos + crc_start : end]) != crc:
         raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} is wrong")
-    if not 0 <= header.record_count <= header.last_offset_delta + 1:
-        raise CorruptBatch(f"{header.record_count} records cannot have {header.last_offset_delta + 1} offsets")
+    if not 0 <= count <= last_delta + 1:
+        raise CorruptBatch(f"{count} records cannot have {last_delta + 1} offsets")
 
 
 def validate(buf: Buffer, pos: int, header: BatchHeader, *, from_client: bool = True) -> None:
@@ -174,23 +178,20 @@ def validate(buf: Buffer, pos: int, header: BatchHeader, *, from_client: bool = 
 
     `from_client=False` lets the broker's own control batches pass."""
     check(buf, pos, header)
-    count = header.record_count
-    if count != header.last_offset_delta + 1 or count == 0:
-        raise BatchError(
-            ErrorCode.INVALID_RECORD, f"{count} records do not fit a last offset delta of {header.last_offset_delta}"
-        )
-    attributes = header.attributes
+    _, length, _, _, _, attributes, last_delta, _, _, producer_id, _, base_sequence, count = header
+    if count != last_delta + 1 or count == 0:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records do not fit a last offset delta of {last_delta}")
     codec = attributes & CODEC_MASK
     if codec == 0:
         # the one count that can be held against the bytes: else 100 bytes could use up two billion offsets
-        if count * min_record_bytes > header.batch_length + prefix_bytes - header_bytes:
-            raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records do not fit into {header.batch_length} bytes")
+        if count * min_record_bytes > length + prefix_bytes - header_bytes:
+            raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records do not fit into {length} bytes")
     elif codec > HIGHEST_CODEC:
         raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {codec} is not known")
     if from_client:
         if attributes & (CONTROL | LOG_APPEND_TIME):
             _refuse_client_attributes(attributes)
-        if header.producer_id >= 0 and header.base_sequence < 0:
+        if producer_id >= 0 and base_sequence < 0:
             raise BatchError(ErrorCode.INVALID_RECORD, "a batch with a producer id needs a sequence")
 
 
@@ -218,5 +219,15 @@ def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> Non
     (length,) = _int32.unpack_from(buf, pos + 8)
     (attributes,) = _int16.unpack_from(buf, pos + crc_start)
     _int16.pack_into(buf, pos + crc_start, attributes | LOG_APPEND_TIME)
-    _int64.pack_into(buf, pos + 35, now_ms)
-    _uint32.pack_into(buf, pos + 17, compute_crc(buf, pos, length + prefix_bytes))
+    _int64.pack_into(buf, pos + max_timestamp_offset, now_ms)
+    _uint32.pack_into(buf, pos + crc_offset, compute_crc(buf, pos, length + prefix_bytes))
+
+
+def seal(header: BatchHeader, payload: Buffer) -> bytes:
+    """A whole batch: the header, its length and checksum filled in, and the (compressed) records behind it."""
+    out = bytearray(header_bytes + len(payload))
+    out[header_bytes:] = payload
+    header = header._replace(batch_length=len(out) - prefix_bytes)
+    _header.pack_into(out, 0, *header)
+    _uint32.pack_into(out, crc_offset, compute_crc(out, 0, len(out)))
+    return bytes(out)

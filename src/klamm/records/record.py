@@ -1,0 +1,238 @@
+"""The records inside a batch: decode, encode, and the control records of transactions.
+
+The broker needs this only for its own internal topics and for the topics whose records it must look at; produce and
+fetch pass batches on as they are. Decoding trusts nothing: every count and length is held against the bytes that are
+left, and anything that does not add up to exactly this batch raises CorruptBatch (or BatchError, where it is too large
+or its codec unknown). Nothing but these two gets out of here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from klamm.core.env import Buffer
+from klamm.records import batch
+from klamm.records.batch import BatchHeader, CorruptBatch
+from klamm.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from klamm.records.varint import read_varint, read_varlong, write_varint
+
+_MIN_BODY_BYTES = batch.min_record_bytes - 1  # a record without its own length
+_MIN_HEADER_BYTES = 2
+_MAX_INT64 = (1 << 63) - 1
+_MIN_INT64 = -(1 << 63)
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def decode_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
+    """All records of the batch at `pos`, whose checksum is verified first.
+
+    `max_bytes` bounds the uncompressed bytes; the objects made of them take up to some 30 times as much if they are
+    all tiny (an empty record has 7 bytes, a header 2)."""
+    header = batch.read_header(buf, pos)
+    batch.check(buf, pos, header)
+    payload = memoryview(buf)[pos + batch.header_bytes : pos + header.size]
+    body = decompress(header.codec, payload, max_bytes)
+    if header.record_count * batch.min_record_bytes > len(body):
+        raise CorruptBatch(f"{len(body)} bytes cannot hold {header.record_count} records")
+    try:
+        return _decode_body(body, header)
+    except IndexError:
+        raise CorruptBatch("a record ends too early") from None
+    except ValueError as e:  # a varint that is too long, or a header key that is no UTF-8
+        raise CorruptBatch(f"a record is malformed: {e}") from None
+
+
+def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
+    records: list[Record] = []
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    base_timestamp = header.base_timestamp
+    pos = 0
+    last_delta = -1
+    for _ in range(header.record_count):
+        length, pos = read_varint(body, pos)
+        end = pos + length
+        if length < _MIN_BODY_BYTES or end > len(body):
+            raise CorruptBatch(f"a record of {length} bytes where {len(body) - pos} are left")
+        timestamp_delta, pos = read_varlong(body, pos + 1)  # the byte skipped: attributes, none of which is in use
+        offset_delta, pos = read_varint(body, pos)
+        key, pos = _read_bytes(body, pos, end)
+        value, pos = _read_bytes(body, pos, end)
+        headers, pos = _read_headers(body, pos, end)
+        if pos != end:
+            raise CorruptBatch(f"a record has {end - pos} bytes more than its fields")
+        if not last_delta < offset_delta <= header.last_offset_delta:
+            raise CorruptBatch(f"offset delta {offset_delta} after {last_delta}, of {header.last_offset_delta}")
+        last_delta = offset_delta
+        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+        if not _MIN_INT64 <= timestamp <= _MAX_INT64:
+            raise CorruptBatch("a timestamp of more than 64 bits")
+        records.append(Record(header.base_offset + offset_delta, timestamp, key, value, headers))
+    if pos != len(body):
+        raise CorruptBatch(f"{len(body) - pos} bytes are left after the last record")
+    return records
+
+
+def _read_bytes(body: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
+    length, pos = read_varint(body, pos)
+    if length < 0:
+        if length != -1:
+            raise CorruptBatch(f"a field of {length} bytes")
+        return None, pos
+    after = pos + length
+    if after > end:
+        raise CorruptBatch(f"a field of {length} bytes where {end - pos} are left")
+    return body[pos:after], after
+
+
+def _read_headers(body: bytes, pos: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, pos = read_varint(body, pos)
+    if count == 0:
+        return (), pos
+    if not 0 < count * _MIN_HEADER_BYTES <= end - pos:
+        raise CorruptBatch(f"{count} headers where {end - pos} bytes are left")
+    headers = []
+    for _ in range(count):
+        key, pos = _read_bytes(body, pos, end)
+        if key is None:
+            raise CorruptBatch("a header without a key")
+        value, pos = _read_bytes(body, pos, end)
+        headers.append((key.decode(), value))
+    return tuple(headers), pos
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    xerial: bool = True,
+    producer_id: int = batch.NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = batch.NO_SEQUENCE,
+    leader_epoch: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time: bool = False,
+) -> bytes:
+    """A batch of one record or more. They get consecutive offsets from `base_offset`; their own are not looked at."""
+    assert records, "a batch has at least one record"
+    base_timestamp = records[0].timestamp
+    body = bytearray()
+    for delta, record in enumerate(records):
+        _write_record(body, delta, base_timestamp, record)
+    attributes = (
+        codec
+        | (batch.LOG_APPEND_TIME if log_append_time else 0)
+        | (batch.TRANSACTIONAL if transactional else 0)
+        | (batch.CONTROL if control else 0)
+    )
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=batch.MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    return batch.seal(header, compress(codec, body, level, xerial=xerial))
+
+
+def _write_record(out: bytearray, delta: int, base_timestamp: int, record: Record) -> None:
+    body = bytearray(1)  # attributes: none in use
+    write_varint(body, record.timestamp - base_timestamp)
+    write_varint(body, delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    write_varint(body, len(record.headers))
+    for key, value in record.headers:
+        _write_bytes(body, key.encode())
+        _write_bytes(body, value)
+    write_varint(out, len(body))
+    out += body
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)  # -1 in zig-zag
+    else:
+        write_varint(out, len(value))
+        out += value
+
+
+class ControlType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+
+
+class EndMarker(NamedTuple):
+    """What ends a transaction in a partition."""
+
+    type: ControlType
+    coordinator_epoch: int
+
+
+_control_key = Struct(">hh")  # version, type
+_end_marker_value = Struct(">hi")  # version, coordinator epoch
+
+
+def encode_end_marker(
+    marker: EndMarker,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """The control batch that commits or aborts a producer's transaction in one partition."""
+    assert marker.type in (ControlType.COMMIT, ControlType.ABORT)
+    key = _control_key.pack(0, marker.type)
+    value = _end_marker_value.pack(0, marker.coordinator_epoch)
+    return encode_batch(
+        [Record(base_offset, timestamp, key, value)],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def decode_control(record: Record) -> EndMarker | None:
+    """The end marker in a control batch's record; None for the other kinds, which clients skip over as well.
+
+    Later versions may only add fields, so these are read whatever the version is."""
+    key, value = record.key, record.value
+    if key is None or len(key) < _control_key.size:
+        raise CorruptBatch("a control record without a type")
+    version, kind = _control_key.unpack_from(key)
+    if version < 0:
+        raise CorruptBatch(f"a control record of version {version}")
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if value is None or len(value) < _end_marker_value.size:
+        raise CorruptBatch("an end marker without a coordinator epoch")
+    _, coordinator_epoch = _end_marker_value.unpack_from(value)
+    return EndMarker(ControlType(kind), coordinator_epoch)
