@@ -2,8 +2,8 @@
 
 This is the state behind idempotent producers (KIP-98) and behind the last stable offset. Pure: batch headers in,
 verdicts out. It must never do I/O, read a clock, or look inside a batch: whoever reads a control batch says what its
-marker says. The log asks `check` before it writes a client's batch and tells `update` of every batch that is in the log,
-be it written, replicated or read again in recovery; the same updates always give the same state.
+marker says. The log asks `check` before it writes a client's batch and tells `update` of every batch that it holds, be
+it written, replicated or read again in recovery; the same updates always give the same state.
 """
 
 from __future__ import annotations
