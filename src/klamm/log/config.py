@@ -1,0 +1,27 @@
+"""The settings of one log, Kafka's topic options in the units the log computes with. Immutable: a change is a new one."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+UNLIMITED: Final = (1 << 63) - 1
+
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
+
+
+class LogConfig(NamedTuple):
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * _DAY_MS
+    retention_ms: int = 7 * _DAY_MS  # -1: for ever
+    retention_bytes: int = -1  # -1: any size
+    index_interval_bytes: int = 4096
+    max_index_bytes: int = 10 << 20
+    max_message_bytes: int = 1_048_588
+    flush_messages: int = UNLIMITED
+    flush_ms: int = UNLIMITED
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = UNLIMITED
+    timestamp_after_max_ms: int = _HOUR_MS
+    file_delete_delay_ms: int = 60_000
+    producer_id_expiration_ms: int = _DAY_MS
