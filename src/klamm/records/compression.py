@@ -130,7 +130,7 @@ def _snappy_block(data: Buffer) -> bytes:
 def _snappy_xerial(data: Buffer) -> bytes:
     view = memoryview(data)
     out = bytearray(_XERIAL_HEADER)
-    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+    for start in range(0, max(len(view), 1), _XERIAL_BLOCK_BYTES):  # a lone header is no stream to some readers
         block = _snappy_block(view[start : start + _XERIAL_BLOCK_BYTES])
         out += _block_length.pack(len(block))
         out += block

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from klamm.core.env import Buffer
 from klamm.records import batch
@@ -25,12 +25,15 @@ _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
 
 
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
 class Record(NamedTuple):
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
 
 
 def decode_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
@@ -55,7 +58,9 @@ def decode_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESS
 def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
     records: list[Record] = []
     append_time = header.max_timestamp if header.is_log_append_time else None
-    base_timestamp = header.base_timestamp
+    base_timestamp, base_offset = header.base_timestamp, header.base_offset
+    new = tuple.__new__  # the constructor of a NamedTuple costs three times as much
+    headers: Headers
     pos = 0
     last_delta = -1
     for _ in range(header.record_count):
@@ -67,7 +72,10 @@ def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
         offset_delta, pos = read_varint(body, pos)
         key, pos = _read_bytes(body, pos, end)
         value, pos = _read_bytes(body, pos, end)
-        headers, pos = _read_headers(body, pos, end)
+        if body[pos] == 0:  # most records have no headers
+            headers, pos = (), pos + 1
+        else:
+            headers, pos = _read_headers(body, pos, end)
         if pos != end:
             raise CorruptBatch(f"a record has {end - pos} bytes more than its fields")
         if not last_delta < offset_delta <= header.last_offset_delta:
@@ -76,7 +84,7 @@ def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
         if not _MIN_INT64 <= timestamp <= _MAX_INT64:
             raise CorruptBatch("a timestamp of more than 64 bits")
-        records.append(Record(header.base_offset + offset_delta, timestamp, key, value, headers))
+        records.append(new(Record, (base_offset + offset_delta, timestamp, key, value, headers)))
     if pos != len(body):
         raise CorruptBatch(f"{len(body) - pos} bytes are left after the last record")
     return records
@@ -94,10 +102,8 @@ def _read_bytes(body: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
     return body[pos:after], after
 
 
-def _read_headers(body: bytes, pos: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def _read_headers(body: bytes, pos: int, end: int) -> tuple[Headers, int]:
     count, pos = read_varint(body, pos)
-    if count == 0:
-        return (), pos
     if not 0 < count * _MIN_HEADER_BYTES <= end - pos:
         raise CorruptBatch(f"{count} headers where {end - pos} bytes are left")
     headers = []
