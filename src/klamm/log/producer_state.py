@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from klamm.core.errors import ErrorCode
+from klamm.log.results import Rejected
 from klamm.log.txn_index import AbortedTxn
 from klamm.records.batch import TRANSACTIONAL, BatchHeader
 
@@ -45,11 +46,6 @@ class Duplicate(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp: int
-
-
-class Refusal(NamedTuple):
-    code: ErrorCode
-    message: str
 
 
 class Batch(NamedTuple):
@@ -101,7 +97,7 @@ class ProducerStates:
 
     def check(
         self, header: BatchHeader, *, sequenced: bool = True, transaction_version: int = 0
-    ) -> Duplicate | Refusal | None:
+    ) -> Duplicate | Rejected | None:
         """Whether a data batch with a producer id may be written: None if so.
 
         `sequenced` is false for what our own coordinators write in a producer's name: no sequence, only an epoch.
@@ -115,13 +111,13 @@ class ProducerStates:
         elif header.producer_epoch < producer.epoch:
             return _old_epoch(header, producer)
         elif header.base_sequence != 0 and sequenced:
-            return Refusal(
+            return Rejected(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Producer {header.producer_id} has to start its new epoch {header.producer_epoch} at sequence 0, "
                 f"not at {header.base_sequence}.",
             )
         if producer.txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL:
-            return Refusal(
+            return Rejected(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Producer {header.producer_id} has an open transaction and sent a batch outside of it.",
             )
@@ -129,7 +125,7 @@ class ProducerStates:
 
     def check_marker(
         self, header: BatchHeader, coordinator_epoch: int, *, transaction_version: int = 0
-    ) -> Refusal | None:
+    ) -> Rejected | None:
         """Whether a commit or abort marker may be written. Markers come from a transaction coordinator and are fenced
         by the producer's and by the coordinator's epoch.
 
@@ -143,7 +139,7 @@ class ProducerStates:
         if late or header.producer_epoch < producer.epoch:
             return _old_epoch(header, producer)
         if coordinator_epoch < producer.coordinator_epoch:
-            return Refusal(
+            return Rejected(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"The marker for producer {header.producer_id} comes from coordinator epoch {coordinator_epoch}; "
                 f"epoch {producer.coordinator_epoch} has taken over.",
@@ -293,7 +289,7 @@ class ProducerStates:
         return offset
 
 
-def _check_first(header: BatchHeader, transaction_version: int) -> Refusal | None:
+def _check_first(header: BatchHeader, transaction_version: int) -> Rejected | None:
     """The first batch of a producer that is not known (any more).
 
     Kafka takes any sequence then: the state may be gone because its records were deleted or because it expired, and
@@ -303,7 +299,7 @@ def _check_first(header: BatchHeader, transaction_version: int) -> Refusal | Non
     if header.base_sequence < 0:
         return _no_sequence(header)
     if header.base_sequence > 0 and transaction_version >= 2:
-        return Refusal(
+        return Rejected(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"Producer {header.producer_id} is not known here and has to start at sequence 0, "
             f"not at {header.base_sequence}.",
@@ -311,7 +307,7 @@ def _check_first(header: BatchHeader, transaction_version: int) -> Refusal | Non
     return None
 
 
-def _not_next(header: BatchHeader, producer: Producer) -> Duplicate | Refusal:
+def _not_next(header: BatchHeader, producer: Producer) -> Duplicate | Rejected:
     """A batch of the current epoch that does not follow the last one: seen before, or out of order."""
     first = header.base_sequence
     if first < 0:
@@ -320,21 +316,21 @@ def _not_next(header: BatchHeader, producer: Producer) -> Duplicate | Refusal:
     for batch in _BATCH.iter_unpack(producer.recent):
         if batch[0] == first and batch[1] == last:
             return Duplicate(*batch[2:])
-    return Refusal(
+    return Rejected(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"Producer {header.producer_id} sent sequence {first} where {producer.next_sequence} was next.",
     )
 
 
-def _old_epoch(header: BatchHeader, producer: Producer) -> Refusal:
-    return Refusal(
+def _old_epoch(header: BatchHeader, producer: Producer) -> Rejected:
+    return Rejected(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"Producer {header.producer_id} has epoch {producer.epoch} here; epoch {header.producer_epoch} came too late.",
     )
 
 
-def _no_sequence(header: BatchHeader) -> Refusal:
-    return Refusal(ErrorCode.INVALID_RECORD, f"Producer {header.producer_id} sent a batch without a sequence.")
+def _no_sequence(header: BatchHeader) -> Rejected:
+    return Rejected(ErrorCode.INVALID_RECORD, f"Producer {header.producer_id} sent a batch without a sequence.")
 
 
 def _parse(data: bytes) -> tuple[int, dict[int, Producer]]:

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from klamm.core.errors import ErrorCode
 from klamm.log.producer_state import MAX_UNREPLICATED, Batch, Duplicate, ProducerStates, SnapshotError
-from klamm.log.producer_state import Refusal as Rejected
+from klamm.log.results import Rejected
 from klamm.log.txn_index import AbortedTxn
 from klamm.records.batch import CONTROL, TRANSACTIONAL, BatchHeader
 
