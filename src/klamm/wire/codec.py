@@ -1,0 +1,121 @@
+"""Encoding and decoding of whole messages.
+
+    encode(message, version) -> bytes
+    encode_parts(message, version) -> [bytes, records, bytes, ...]
+    decode(MessageClass, data, version) -> message
+
+Whatever a peer sends, decoding ends in a message or in ProtocolError, and takes memory in proportion to the bytes
+that are really there.
+"""
+
+from __future__ import annotations
+
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from klamm.wire.compiler import Decoder, Encoder, compile_decoder, compile_encoder
+from klamm.wire.errors import ProtocolError
+from klamm.wire.layout import has_records, layout_of
+from klamm.wire.schema import Struct
+
+if TYPE_CHECKING:
+    from klamm.core.env import Buffer, Part
+
+S = TypeVar("S", bound=Struct)
+
+_MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
+_UNENCODABLE = (struct_error, AttributeError, TypeError, UnicodeEncodeError)
+
+
+def encoder_for(message: type[Struct], version: int) -> Encoder:
+    """The compiled encoder; ProtocolError if the message has no such version."""
+    encoder: Encoder | None = message.__codecs__.get(version)
+    if encoder is None:
+        encoder = message.__codecs__[version] = compile_encoder(message, version)
+    return encoder
+
+
+def decoder_for(message: type[Struct], version: int) -> tuple[Decoder, bool]:
+    """The compiled decoder, and whether it wants a memoryview instead of bytes."""
+    key = ~version  # apart from the encoders, in the same cache
+    found: tuple[Decoder, bool] | None = message.__codecs__.get(key)
+    if found is None:
+        found = compile_decoder(message, version), has_records(layout_of(message, version))
+        message.__codecs__[key] = found
+    return found
+
+
+def encode_into(message: Struct, version: int, out: list[Any]) -> list[int]:
+    """Append the message's chunks to `out`; the result says which of them are records."""
+    encoder = message.__codecs__.get(version) or encoder_for(type(message), version)
+    cuts: list[int] = []
+    try:
+        encoder(message, out, cuts)
+    except ProtocolError as error:
+        raise ProtocolError(f"{type(message).__name__} v{version}: {error}") from None
+    except _UNENCODABLE as error:
+        raise ProtocolError(f"{type(message).__name__} v{version} cannot be encoded: {error}") from error
+    return cuts
+
+
+def encode(message: Struct, version: int) -> bytes:
+    """The message as one piece; its records must be buffers."""
+    out: list[Any] = []
+    encode_into(message, version, out)
+    return b"".join(out)
+
+
+def encode_parts(message: Struct, version: int) -> list[Part]:
+    """The message in pieces: records are passed on as they are, what is between them is joined."""
+    out: list[Any] = []
+    return join_between(out, encode_into(message, version, out))
+
+
+def join_between(out: list[Any], cuts: list[int]) -> list[Part]:
+    parts: list[Part] = []
+    start = 0
+    for cut in cuts:
+        if cut > start:
+            parts.append(b"".join(out[start:cut]))
+        parts.append(out[cut])
+        start = cut + 1
+    if start < len(out):
+        parts.append(b"".join(out[start:]))
+    return parts
+
+
+def decode(
+    message: type[S],
+    data: Buffer,
+    version: int,
+    offset: int = 0,
+    end: int | None = None,
+    *,
+    allow_trailing: bool = False,
+) -> S:
+    """The message in `data[offset:end]`; ProtocolError if it is not exactly that (or less, with `allow_trailing`)."""
+    found, stop = decode_prefix(message, data, version, offset, end)
+    if stop != (len(data) if end is None else end) and not allow_trailing:
+        raise ProtocolError(f"{message.__name__} v{version}: bytes are left over behind it")
+    return found
+
+
+def decode_prefix(
+    message: type[S], data: Buffer, version: int, offset: int = 0, end: int | None = None
+) -> tuple[S, int]:
+    """The message at `offset`, and the position behind it."""
+    decoder, wants_view = message.__codecs__.get(~version) or decoder_for(message, version)
+    try:
+        if wants_view:
+            view = memoryview(data) if end is None else memoryview(data)[:end]
+            return decoder(view, offset, len(view))
+        if end is None and type(data) is bytes:
+            return decoder(data, offset, len(data))
+        # A copy, because bytes are faster to take apart than a memoryview, and such messages are small.
+        data = bytes(memoryview(data)[offset:end])
+        found, stop = decoder(data, 0, len(data))
+        return found, stop + offset
+    except ProtocolError as error:
+        raise ProtocolError(f"{message.__name__} v{version}: {error}") from None
+    except _MALFORMED as error:
+        raise ProtocolError(f"{message.__name__} v{version} is malformed: {error}") from error

@@ -1,0 +1,117 @@
+"""Frames: the size, the header and the body of a request or a response.
+
+A frame on the wire is an int32 size and that many bytes. Decoding here starts behind the size, which whoever reads
+the socket has already taken. Requests have header v1, or v2 from the first flexible version of their API on;
+responses v0 or v1, except that ApiVersions always answers with v0, because a client that asks does not know yet
+what the broker understands (KIP-511).
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packer
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from klamm.wire.codec import decode, encode_into, join_between
+from klamm.wire.errors import ProtocolError
+from klamm.wire.messages import APIS, first_flexible
+from klamm.wire.runtime import skip_tags
+from klamm.wire.schema import Request, Response
+
+if TYPE_CHECKING:
+    from klamm.core.env import Buffer, Part
+
+API_VERSIONS = 18
+NO_TAGS = b"\0"
+
+R = TypeVar("R", bound=Response)
+
+_REQUEST_HEAD = Packer(">hhih")  # key, version, correlation id, length of the client id
+_SIZED_REQUEST_HEAD = Packer(">ihhih")
+_SIZED_RESPONSE_HEAD = Packer(">ii")
+_SIZED_FLEXIBLE_RESPONSE_HEAD = Packer(">iix")
+
+
+class RequestHead(NamedTuple):
+    """A request's header, and where its body starts in the frame."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def decode_request_header(frame: Buffer) -> RequestHead:
+    """The header of a request frame (without its size). The key and version may be ones that we do not serve."""
+    try:
+        key, version, correlation_id, size = _REQUEST_HEAD.unpack_from(frame)
+        pos = 10
+        client_id = None
+        if size >= 0:
+            pos += size
+            if pos > len(frame):
+                raise ProtocolError("the client id is longer than the request")
+            client_id = str(frame[10:pos], "utf-8")
+        elif size != -1:
+            raise ProtocolError("the client id has a negative length")
+        entry = APIS.get(key)
+        if entry is not None and version >= entry[2]:
+            count = frame[pos]
+            pos += 1
+            if count:
+                pos = skip_tags(frame, pos, len(frame), count)
+        return RequestHead(key, version, correlation_id, client_id, pos)
+    except (struct_error, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"the request header is malformed: {error}") from error
+
+
+def encode_request(message: Request, version: int, correlation_id: int, client_id: str | None = None) -> list[Part]:
+    """A whole request frame. Its records, if any, are passed on without copying them."""
+    key = message.__api_key__
+    name = b"" if client_id is None else client_id.encode()
+    tags = NO_TAGS if version >= first_flexible(key) else b""
+    out: list[Any] = [b""]  # the place of the header, whose size comes last
+    cuts = encode_into(message, version, out)
+    size = _size(out, cuts) + 10 + len(name) + len(tags)
+    try:
+        head = _SIZED_REQUEST_HEAD.pack(size, key, version, correlation_id, -1 if client_id is None else len(name))
+    except struct_error as error:
+        raise ProtocolError(f"the header of {type(message).__name__} cannot be encoded: {error}") from error
+    out[0] = head + name + tags
+    return join_between(out, cuts)
+
+
+def encode_response(message: Response, api_key: int, version: int, correlation_id: int) -> list[Part]:
+    """A whole response frame. Its records, if any, are passed on without copying them."""
+    out: list[Any] = [b""]
+    cuts = encode_into(message, version, out)
+    size = _size(out, cuts)
+    if version >= APIS[api_key][2] and api_key != API_VERSIONS:
+        out[0] = _SIZED_FLEXIBLE_RESPONSE_HEAD.pack(size + 5, correlation_id)
+    else:
+        out[0] = _SIZED_RESPONSE_HEAD.pack(size + 4, correlation_id)
+    return join_between(out, cuts)
+
+
+def decode_response(message: type[R], frame: Buffer, version: int) -> tuple[int, R]:
+    """The correlation id and the body of a response frame (without its size)."""
+    key = message.__api_key__
+    try:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        pos = 4
+        if len(frame) < pos:
+            raise ProtocolError("the response is shorter than its header")
+        if version >= first_flexible(key) and key != API_VERSIONS:
+            pos = skip_tags(frame, 5, len(frame), frame[4])
+    except IndexError as error:
+        raise ProtocolError(f"the response header is malformed: {error}") from error
+    return correlation_id, decode(message, frame, version, pos)
+
+
+def _size(out: list[Any], cuts: list[int]) -> int:
+    size = sum(map(len, out))
+    for cut in cuts:
+        length = len(out[cut])
+        size += getattr(out[cut], "size", length) - length  # a FileRange has its own idea of its size
+    return size

@@ -1,0 +1,28 @@
+"""SyncGroup (key 14): the leader of a classic group hands out the assignments, each member gets its own."""
+
+from __future__ import annotations
+
+from klamm.wire.schema import Request, Response, Struct, array, binary, int16, int32, string
+
+
+class SyncGroupRequestAssignment(Struct):
+    member_id: str = string()
+    assignment: bytes = binary()
+
+
+class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+"):
+    group_id: str = string()
+    generation_id: int = int32()
+    member_id: str = string()
+    group_instance_id: str | None = string("3+", nullable="0+", default=None)
+    protocol_type: str | None = string("5+", nullable="0+", default=None, ignorable=True)
+    protocol_name: str | None = string("5+", nullable="0+", default=None, ignorable=True)
+    assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
+
+
+class SyncGroupResponse(Response, key=14, versions="0-5", flexible="4+"):
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    error_code: int = int16()
+    protocol_type: str | None = string("5+", nullable="0+", default=None, ignorable=True)
+    protocol_name: str | None = string("5+", nullable="0+", default=None, ignorable=True)
+    assignment: bytes = binary()
