@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     began = _process_start()
     from klamm.core.options import OptionError, Options, parse_listeners, parse_properties, split_address
-    from klamm.server.logging import configure_logging
+    from klamm.server.logging import configure as configure_logging
 
     try:
         options = Options.from_mapping(parse_properties(_read(args.config)) if args.config else {}, strict=False)
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     data = os.path.abspath(args.data or options.data_dir or _DEFAULT_DATA)
     try:
-        configure_logging(args.log_level, path=args.log_file, json_lines=args.log_json)
+        configure_logging(args.log_level, file=args.log_file, json_lines=args.log_json)
     except OSError as error:
         raise UsageError(f"cannot write the log file {args.log_file}: {error.strerror}") from None
     return asyncio.run(_serve(data, options, began))
