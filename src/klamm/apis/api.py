@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from klamm.replica.producer_ids import ProducerIds
     from klamm.replica.purgatory import Purgatory
     from klamm.replica.sessions import FetchSessions
-    from klamm.wire import Struct
+    from klamm.wire.schema import Request
+    from klamm.wire.schema import Response as Message
 
 
 class Versions(tuple[int, int]):
@@ -67,7 +68,11 @@ class Encoded:
         self.body = body
 
 
-Response: TypeAlias = "Struct | Encoded"
+Response: TypeAlias = "Message | Encoded"
+
+
+class Hangup(Exception):
+    """A handler's wish to close the connection: the only way to tell of an error where no answer is expected."""
 
 
 class Pending:
@@ -138,7 +143,7 @@ class Api:
 
     def __init__(
         self,
-        request: type[Struct],
+        request: type[Request],
         handle: Handler,
         *,
         key: int,

@@ -1,0 +1,207 @@
+"""Produce (key 0), versions 3-13: append one batch to each of some partitions.
+
+Unusual:
+- Advertised from v0, because librdkafka up to 2.0 (Debian's kcat) stops compressing when v0 is missing; v0-2, which
+  carry the old message formats, are refused.
+- acks=0 gets no answer; an error then closes the connection, so that the producer looks for its leader anew.
+- Topics go by id from v13 on. A wrong leader is answered with the right one from v10 on (KIP-951).
+- There are no transactions yet: a transactional batch is answered with INVALID_TXN_STATE (see replica.partition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from klamm.apis.api import Answer, Api, Context, Hangup, Operation, Pending, ResourceType
+from klamm.core.errors import ErrorCode
+from klamm.log.results import Rejected
+from klamm.replica.produce import ALL, LEADER, NOBODY, Awaited, DelayedProduce
+from klamm.wire.messages.k00_produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm.replica.partition import Partition
+
+_TOPIC_IDS = 13
+_LEADER_HINTS = 10
+
+
+def handle(ctx: Context, request: ProduceRequest) -> Answer:
+    acks = request.acks
+    if acks != ALL and acks != LEADER and acks != NOBODY:
+        return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    work = _Produce(ctx, acks)
+    responses = [work.topic(topic) for topic in request.topic_data]
+    work.wake()
+    response = ProduceResponse(responses=responses, throttle_time_ms=ctx.throttle_time_ms)
+    if acks == NOBODY:
+        if work.failed:
+            raise Hangup("a produce request with acks=0 failed")
+        return None
+    if work.moved:
+        _add_leaders(ctx, response, work.moved)
+    if work.awaited:
+        return _wait(ctx, request, response, work)
+    return response
+
+
+class _Produce:
+    """One request on its way through its partitions."""
+
+    __slots__ = ("acks", "answers", "awaited", "by_id", "ctx", "failed", "find", "moved", "touched")
+
+    def __init__(self, ctx: Context, acks: int) -> None:
+        self.ctx = ctx
+        self.acks = acks
+        self.by_id = ctx.api_version >= _TOPIC_IDS
+        replicas = ctx.broker.replicas
+        self.find = replicas.find_by_id if self.by_id else replicas.find
+        self.touched: Partition | list[Partition] | None = None  # a list only where there are several
+        self.awaited: list[Awaited] | None = None
+        self.answers: list[PartitionProduceResponse] | None = None  # those that `awaited` decides on
+        self.moved: list[tuple[PartitionProduceResponse, Partition]] | None = None
+        self.failed = False
+
+    def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
+        if self.ctx.broker.authorizer is not None and not self._allowed(topic):
+            self.failed = True
+            parts = [_error(data.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for data in topic.partition_data]
+        else:
+            key = topic.topic_id if self.by_id else topic.name
+            parts = [self._partition(key, data) for data in topic.partition_data]
+        return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
+
+    def _allowed(self, topic: TopicProduceData) -> bool:
+        name = topic.name
+        if self.by_id:
+            name = self.ctx.broker.replicas.name_of(topic.topic_id) or ""
+        return not name or self.ctx.authorize(Operation.WRITE, ResourceType.TOPIC, name)
+
+    def _partition(self, key: str | bytes, data: PartitionProduceData) -> PartitionProduceResponse:
+        partition = self.find(key, data.index)  # type: ignore[arg-type] # the key fits the method
+        if partition is None:
+            self.failed = True
+            unknown_id = self.by_id and not self.ctx.broker.replicas.knows_id(key)  # type: ignore[arg-type]
+            return _error(
+                data.index, ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        records = data.records
+        if records is None:
+            self.failed = True
+            return _error(data.index, ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition")
+        result = partition.append(records, self.acks)  # type: ignore[arg-type] # never a FileRange when decoded
+        if type(result) is Rejected:
+            return self._rejected(partition, data.index, result)
+        log = partition.log
+        assert log is not None
+        response = PartitionProduceResponse(
+            index=data.index,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.append_time_ms,
+            log_start_offset=log.start_offset,
+        )
+        self._touch(partition)
+        if result.last_offset >= (partition.high_watermark if self.acks == ALL else log.end_offset):
+            self._await(partition, result.last_offset, response)
+        return response
+
+    def _rejected(self, partition: Partition, index: int, rejected: Rejected) -> PartitionProduceResponse:
+        self.failed = True
+        response = _error(index, rejected.code, rejected.message)
+        if rejected.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self.ctx.api_version >= _LEADER_HINTS:
+            if self.moved is None:
+                self.moved = []
+            self.moved.append((response, partition))
+        return response
+
+    def _await(self, partition: Partition, last_offset: int, response: PartitionProduceResponse) -> None:
+        if self.awaited is None or self.answers is None:
+            self.awaited, self.answers = [], []
+        self.awaited.append(Awaited(partition, last_offset))
+        self.answers.append(response)
+
+    def _touch(self, partition: Partition) -> None:
+        if self.touched is None:
+            self.touched = partition
+        elif isinstance(self.touched, list):
+            self.touched.append(partition)
+        else:
+            self.touched = [self.touched, partition]
+
+    def wake(self) -> None:
+        """Tell the waiting fetches, after the last append: one that waits for several partitions is woken once."""
+        touched = self.touched
+        if touched is None:
+            return
+        if isinstance(touched, list):
+            for partition in touched:
+                partition.wake()
+        elif touched.waiters:
+            touched.wake()
+
+
+def _wait(ctx: Context, request: ProduceRequest, response: ProduceResponse, work: _Produce) -> Answer:
+    awaited, answers = work.awaited, work.answers
+    assert awaited is not None and answers is not None
+    pending = Pending()
+
+    def done(awaited: Sequence[Awaited]) -> None:
+        for one, answer in zip(awaited, answers, strict=True):
+            if one.error:
+                answer.error_code = one.error
+                answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        pending.set(response)
+
+    delayed = DelayedProduce(awaited, request.acks, done)
+    if not delayed.hold(ctx.broker.purgatory, max(request.timeout_ms, 0) / 1000):
+        delayed.complete(timed_out=True)
+    pending.on_cancel(delayed.cancel)
+    return pending
+
+
+def _error(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, error_code=code, base_offset=-1, error_message=message or code.text or None
+    )
+
+
+def _add_leaders(
+    ctx: Context, response: ProduceResponse, moved: list[tuple[PartitionProduceResponse, Partition]]
+) -> None:
+    from klamm.apis.leaders import addresses  # rare
+
+    for answer, partition in moved:
+        answer.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
+    response.node_endpoints = [
+        NodeEndpoint(node_id=a.node_id, host=a.host, port=a.port, rack=a.rack)
+        for a in addresses(ctx.broker.image, ctx.listener, (partition.leader_id for _, partition in moved))
+    ]
+
+
+def _refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_error(data.index, code) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def on_error(request: ProduceRequest, version: int, code: ErrorCode) -> ProduceResponse | None:
+    return None if request.acks == NOBODY else _refuse(request, code)
+
+
+API = Api(ProduceRequest, handle, key=0, versions=(3, 13), advertised=(0, 13), on_error=on_error)

@@ -1,0 +1,249 @@
+"""Metadata (key 3), versions 0-13: brokers, topics, and who leads their partitions.
+
+Unusual:
+- "All topics" is an empty list in v0 and a null one since v1, where an empty list asks for the brokers alone.
+- Topics by id from v12 on; v10 and v11 have the field but Kafka never served it, so it is refused there.
+- Asking for a topic that is not there creates it where client and broker both allow that. The answer waits for the
+  creation, so the client sees the topic in the first answer instead of after some LEADER_NOT_AVAILABLE.
+- The answer for all topics is cached in its encoded form (see metadata_cache).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from klamm import wire
+from klamm.apis.api import CLUSTER_NAME, Answer, Api, Context, Operation, ResourceType
+from klamm.apis.leaders import Address, addresses
+from klamm.controller import NewTopic, is_valid_topic_name
+from klamm.core.errors import BrokerError, ErrorCode
+from klamm.core.ids import ZERO_UUID
+from klamm.metadata.image import Image, PartitionState, TopicState
+from klamm.replica.manager import INTERNAL_TOPICS
+from klamm.wire.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+_TOPIC_ID_FIELD = 10
+_BY_ID = 12
+_LISTENER_NOT_FOUND = 6
+_NOT_ASKED_FOR = -(2**31)
+
+
+def _bits(*operations: Operation) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+_TOPIC_OPERATIONS = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+_CLUSTER_OPERATIONS = (
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+
+
+def handle(ctx: Context, request: MetadataRequest) -> Answer:
+    asked = request.topics
+    if asked is None or (not asked and ctx.api_version == 0):
+        return _all_topics(ctx, request)
+    if _TOPIC_ID_FIELD <= ctx.api_version < _BY_ID and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
+        return on_error(request, ctx.api_version, ErrorCode.INVALID_REQUEST)
+    missing = _to_create(ctx, request, asked)
+    if missing:
+        return _create_and_answer(ctx, request, asked, missing)
+    return _some_topics(ctx, request, asked, {})
+
+
+def _all_topics(ctx: Context, request: MetadataRequest) -> Answer:
+    plain = not (
+        ctx.throttle_time_ms
+        or request.include_topic_authorized_operations
+        or request.include_cluster_authorized_operations
+    )
+    image = ctx.broker.image
+    if plain and ctx.broker.authorizer is None:
+        return ctx.broker.metadata_cache.get(
+            image,
+            ctx.api_version,
+            ctx.listener,
+            lambda: wire.encode(_respond(ctx, request, image, _every(ctx, image)), ctx.api_version),
+        )
+    return _respond(ctx, request, image, _every(ctx, image))
+
+
+def _every(ctx: Context, image: Image) -> list[MetadataResponseTopic]:
+    describe = _describer(ctx, image)
+    return [
+        describe(topic)
+        for topic in image.topics.values()
+        if ctx.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+    ]
+
+
+def _to_create(ctx: Context, request: MetadataRequest, asked: Sequence[MetadataRequestTopic]) -> list[str]:
+    if not request.allow_auto_topic_creation or not ctx.broker.options.get_bool("auto.create.topics.enable"):
+        return []
+    topics = ctx.broker.image.topics
+    names = dict.fromkeys(t.name for t in asked if t.name is not None and t.topic_id == ZERO_UUID)
+    return [
+        name
+        for name in names
+        if name not in topics
+        and is_valid_topic_name(name)
+        and (
+            ctx.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+            or ctx.authorize(Operation.CREATE, ResourceType.TOPIC, name)
+        )
+    ]
+
+
+async def _create_and_answer(
+    ctx: Context, request: MetadataRequest, asked: Sequence[MetadataRequestTopic], missing: Sequence[str]
+) -> MetadataResponse:
+    failed: dict[str, ErrorCode] = {}
+    try:
+        results = await ctx.broker.controller.create_topics([NewTopic(name) for name in missing])
+    except BrokerError:
+        failed = dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)  # clients ask again
+    else:
+        failed = {r.name: r.error for r in results if r.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)}
+    return _some_topics(ctx, request, asked, failed)
+
+
+def _some_topics(
+    ctx: Context, request: MetadataRequest, asked: Sequence[MetadataRequestTopic], failed: dict[str, ErrorCode]
+) -> MetadataResponse:
+    image = ctx.broker.image
+    describe = _describer(ctx, image)
+    topics = []
+    for one in asked:
+        if one.topic_id != ZERO_UUID:
+            topics.append(_by_id(ctx, image, one.topic_id, describe))
+        elif one.name is not None:
+            topics.append(_by_name(ctx, image, one.name, describe, failed))
+        else:
+            topics.append(MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=None))
+    return _respond(ctx, request, image, topics)
+
+
+def _by_id(
+    ctx: Context, image: Image, topic_id: bytes, describe: Callable[[TopicState], MetadataResponseTopic]
+) -> MetadataResponseTopic:
+    topic = image.topic_by_id(topic_id)
+    if topic is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    if not ctx.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):  # and the name stays hidden
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
+    return describe(topic)
+
+
+def _by_name(
+    ctx: Context,
+    image: Image,
+    name: str,
+    describe: Callable[[TopicState], MetadataResponseTopic],
+    failed: dict[str, ErrorCode],
+) -> MetadataResponseTopic:
+    if not ctx.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+    topic = image.topics.get(name)
+    if topic is not None:
+        return describe(topic)
+    code = failed.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not is_valid_topic_name(name):
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _describer(ctx: Context, image: Image) -> Callable[[TopicState], MetadataResponseTopic]:
+    """Describes topics of one image for one listener."""
+    live = {broker.id for broker in image.live_brokers()}
+    reachable = {address.node_id for address in addresses(image, ctx.listener, live)}
+    no_listener = (
+        ErrorCode.LISTENER_NOT_FOUND if ctx.api_version >= _LISTENER_NOT_FOUND else ErrorCode.LEADER_NOT_AVAILABLE
+    )
+
+    def partition(index: int, state: PartitionState) -> MetadataResponsePartition:
+        leader = state.leader
+        error = ErrorCode.NONE
+        if leader not in reachable:
+            error = no_listener if leader in live else ErrorCode.LEADER_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=leader if leader in reachable else -1,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+            offline_replicas=[node for node in state.replicas if node not in live],
+        )
+
+    def topic(state: TopicState) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=state.name,
+            topic_id=state.id,
+            is_internal=state.name in INTERNAL_TOPICS,
+            partitions=[partition(index, p) for index, p in enumerate(state.partitions)],
+        )
+
+    return topic
+
+
+def _respond(
+    ctx: Context, request: MetadataRequest, image: Image, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code == ErrorCode.NONE and topic.name is not None:
+                topic.topic_authorized_operations = _allowed(ctx, _TOPIC_OPERATIONS, ResourceType.TOPIC, topic.name)
+    cluster_operations = _NOT_ASKED_FOR
+    if request.include_cluster_authorized_operations:
+        cluster_operations = _allowed(ctx, _CLUSTER_OPERATIONS, ResourceType.CLUSTER, CLUSTER_NAME)
+    return MetadataResponse(
+        throttle_time_ms=ctx.throttle_time_ms,
+        brokers=[_broker(a) for a in addresses(image, ctx.listener, (broker.id for broker in image.live_brokers()))],
+        cluster_id=ctx.broker.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+        cluster_authorized_operations=cluster_operations,
+    )
+
+
+def _allowed(ctx: Context, operations: Iterable[Operation], resource: ResourceType, name: str) -> int:
+    return _bits(*(operation for operation in operations if ctx.authorize(operation, resource, name)))
+
+
+def _broker(address: Address) -> MetadataResponseBroker:
+    return MetadataResponseBroker(node_id=address.node_id, host=address.host, port=address.port, rack=address.rack)
+
+
+def on_error(request: MetadataRequest, version: int, code: ErrorCode) -> MetadataResponse:
+    """Every topic gets the error; from v13 on also the whole."""
+    topics = [
+        MetadataResponseTopic(
+            error_code=code, name=one.name if version >= _BY_ID else one.name or "", topic_id=one.topic_id
+        )
+        for one in request.topics or ()
+    ]
+    return MetadataResponse(topics=topics, error_code=code)
+
+
+API = Api(MetadataRequest, handle, key=3, versions=(0, 13), on_error=on_error)

@@ -1,0 +1,70 @@
+"""ApiVersions (key 18), versions 0-4: which APIs and features there are, derived from the registry.
+
+Unusual: a client may open with a version that we do not have, because it cannot know. The server then sends
+`unsupported()`, always in version 0 with header version 0, and the client tries again (KIP-511). Features whose lowest
+level is 0 are left out before v4, because older clients take them for an error (KIP-1022).
+"""
+
+from __future__ import annotations
+
+import re
+
+from klamm.apis.api import Answer, Api, Context
+from klamm.core.errors import ErrorCode
+from klamm.metadata.image import Image
+from klamm.wire.messages.k18_api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+_SOFTWARE = 3  # client software name and version, and features, came with this version
+_LEVEL_ZERO = 4
+
+_software_name = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(ctx: Context, request: ApiVersionsRequest) -> Answer:
+    response = ApiVersionsResponse(throttle_time_ms=ctx.throttle_time_ms)
+    if ctx.api_version >= _SOFTWARE:
+        name, version = request.client_software_name, request.client_software_version
+        if not _software_name.fullmatch(name) or not _software_name.fullmatch(version):
+            response.error_code = ErrorCode.INVALID_REQUEST
+            return response
+        ctx.peer.software_name, ctx.peer.software_version = name, version
+        _add_features(response, ctx.broker.image, ctx.broker.node_id, ctx.api_version)
+    response.api_keys = [_entry(api) for api in ctx.broker.apis]
+    return response
+
+
+def _entry(api: Api) -> ApiVersion:
+    return ApiVersion(api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last)
+
+
+def _add_features(response: ApiVersionsResponse, image: Image, node_id: int, version: int) -> None:
+    us = image.brokers.get(node_id)
+    if us is not None:
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, low, high in us.features
+            if low > 0 or version >= _LEVEL_ZERO
+        ]
+    response.finalized_features_epoch = image.offset
+    response.finalized_features = [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in sorted(image.features.items())
+    ]
+
+
+def unsupported() -> ApiVersionsResponse:
+    """For a request at a version that we do not have: encode it as v0, whatever was asked for."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_entry(API)])
+
+
+def on_error(request: ApiVersionsRequest, version: int, code: ErrorCode) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=code)
+
+
+API = Api(ApiVersionsRequest, handle, key=18, versions=(0, 4), on_error=on_error)

@@ -1,0 +1,223 @@
+"""One partition as this broker serves it: its log, who leads it under which epoch, and how much of it may be seen.
+
+Reads and appends here are what the leader does; a partition that another broker leads answers with that error and
+the leader's name. The high watermark is kept apart from the log's end: with one replica they move together, with more
+`_advance` is the place where the followers' progress comes in.
+
+Calls return values, never raise for what is expected, and never block the loop. Waiters are told of progress by
+`wake`, which the caller of `append` calls once it is through with all its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from klamm.core.env import Buffer
+from klamm.core.errors import ErrorCode
+from klamm.log.log import Log
+from klamm.log.results import Appended, Rejected
+from klamm.records.batch import TRANSACTIONAL
+from klamm.replica.fetch import CONSUMER, Fetched, Limits, Wanted
+from klamm.replica.produce import ALL
+
+if TYPE_CHECKING:
+    from klamm.replica.purgatory import Delayed
+
+_ATTRIBUTES_LOW_BYTE = 22  # of a batch: where the transactional bit is
+
+_NO_TRANSACTIONS = Rejected(
+    # What Kafka answers when a transactional batch comes in and no transaction is under way for it (KIP-890): clients
+    # abort the transaction and say so, instead of retrying for ever or taking the producer for fenced.
+    ErrorCode.INVALID_TXN_STATE,
+    "this broker has no transactions yet",
+)
+_INTERNAL = Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
+
+
+class Partition:
+    """`error` is NONE while this broker leads the partition and its log works; every call looks at it first."""
+
+    __slots__ = (
+        "error",
+        "followers",
+        "high_watermark",
+        "index",
+        "internal",
+        "isr_size",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "min_isr",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log: Log | None = None
+        self.error = ErrorCode.LEADER_NOT_AVAILABLE
+        self.leader_id = -1
+        self.leader_epoch = -1
+        self.high_watermark = 0
+        self.isr_size = 0
+        self.min_isr = 1
+        self.followers: Sequence[int] = ()
+        self.internal = False
+        self.waiters: dict[Delayed, int] = {}
+
+    def lead(
+        self, log: Log, leader_id: int, leader_epoch: int, *, isr_size: int, min_isr: int, followers: Sequence[int] = ()
+    ) -> None:
+        """This broker leads from now on, or leads on under another epoch or with other replicas."""
+        changed = leader_epoch != self.leader_epoch or bool(self.error)
+        self.log = log
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.isr_size = isr_size
+        self.min_isr = min_isr
+        self.followers = followers
+        self.error = ErrorCode.KAFKA_STORAGE_ERROR if log.failure else ErrorCode.NONE
+        log.listener = self._log_moved
+        self._advance(log)
+        if changed:
+            self._interrupt()
+
+    def stop_leading(self, error: ErrorCode, leader_id: int = -1, leader_epoch: int = -1) -> None:
+        """Another broker leads it, nobody does, or the topic is gone: whoever waits is told so."""
+        self.error = error
+        self.leader_id = leader_id
+        self.leader_epoch = max(leader_epoch, self.leader_epoch)
+        if self.log is not None:
+            self.log.listener = None
+            self.log = None
+        self._interrupt()
+
+    # Appending
+
+    def append(self, records: Buffer, acks: int) -> Appended | Rejected:
+        """Append one batch of a client; offsets are set in place in `records`. Call `wake` afterwards."""
+        log = self.log
+        if log is None or self.error:
+            return Rejected(self.error, "")
+        if self.internal:
+            return _INTERNAL
+        if acks == ALL and self.isr_size < self.min_isr:
+            return Rejected(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.isr_size} in-sync replicas, min.insync.replicas is {self.min_isr}",
+            )
+        if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL:
+            return _NO_TRANSACTIONS
+        result = log.append(records, leader_epoch=self.leader_epoch)
+        self.high_watermark = log.end_offset
+        if log.failure:
+            self._log_moved(log)
+        return result
+
+    def acknowledgement(self, last_offset: int, epoch: int, acks: int) -> ErrorCode | None:
+        """How an append of ours fared: NONE once it is safe enough, an error, or None while that is open."""
+        log = self.log
+        if log is None or self.error:
+            return self.error
+        if self.leader_epoch != epoch and log.end_offset <= last_offset:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the log was cut in between
+        if (self.high_watermark if acks == ALL else log.end_offset) > last_offset:
+            return ErrorCode.NONE
+        return None
+
+    # Reading
+
+    def limit(self, limits: Limits) -> int:
+        """The offset below which this fetcher may read."""
+        log = self.log
+        if log is None:
+            return 0
+        if limits.replica_id != CONSUMER:
+            return log.end_offset
+        return log.last_stable_offset(self.high_watermark) if limits.committed else self.high_watermark
+
+    def check_epoch(self, epoch: int) -> ErrorCode:
+        """Whether a client that knows this leader epoch (-1: it does not say) may be served (KIP-320)."""
+        if epoch == -1 or epoch == self.leader_epoch:
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def fetch(self, want: Wanted, max_bytes: int, min_one: bool, limits: Limits) -> Fetched:
+        log = self.log
+        if log is None or self.error:
+            return Fetched(want, self, self.error)
+        epoch = want.leader_epoch
+        if epoch != -1 and epoch != self.leader_epoch:
+            return Fetched(want, self, self.check_epoch(epoch))
+        if limits.replica_id != CONSUMER and limits.replica_id not in self.followers:
+            return Fetched(want, self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if want.last_fetched_epoch >= 0 and (diverging := self._diverging(want)) is not None:
+            result = Fetched(want, self, ErrorCode.NONE, self.high_watermark, -1, log.start_offset)
+            result.diverging = diverging
+            return result
+        offset = want.offset
+        high_watermark = self.high_watermark
+        stable = log.last_stable_offset(high_watermark)
+        if limits.replica_id != CONSUMER:
+            limit = log.end_offset
+        else:
+            limit = stable if limits.committed else high_watermark
+        found = log.read(offset, max_bytes, limit=limit, min_one=min_one)
+        if found is not None and type(found) is Rejected:
+            return Fetched(want, self, found.code, -1, -1, -1)
+        result = Fetched(want, self, ErrorCode.NONE, high_watermark, stable, log.start_offset)
+        if found is not None and found.size:
+            result.records = found
+        if limits.committed:
+            result.aborted = log.aborted_transactions(offset, limit) if result.records is not None else ()
+        return result
+
+    def _diverging(self, want: Wanted) -> tuple[int, int] | None:
+        """Where the fetcher's log leaves ours (KIP-595), by the epoch of the last record that it has."""
+        epoch, end = self.end_of_epoch(want.last_fetched_epoch)
+        if epoch < want.last_fetched_epoch or end < want.offset:
+            return epoch, end
+        return None
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch of the log up to the given one, and where it ended; (-1, -1) where that is not known.
+
+        The leader's own epoch counts from the moment it leads, also before its first record.
+        """
+        log = self.log
+        assert log is not None
+        if epoch == self.leader_epoch:
+            return epoch, log.end_offset
+        latest = log.epochs.latest
+        if latest < epoch < self.leader_epoch and latest >= 0:
+            return latest, log.end_offset
+        return log.epochs.end_offset_for(epoch, log.end_offset)
+
+    # Progress
+
+    def wake(self) -> None:
+        """Tell the waiters that offsets moved."""
+        if self.waiters:
+            for waiter, slot in tuple(self.waiters.items()):
+                waiter.moved(self, slot)
+
+    def _interrupt(self) -> None:
+        for waiter, slot in tuple(self.waiters.items()):
+            waiter.interrupted(self, slot)
+
+    def _advance(self, log: Log) -> None:
+        """With one replica, what is written is committed."""
+        self.high_watermark = log.end_offset
+
+    def _log_moved(self, log: Log) -> None:
+        """A queued write is through, or the log has failed."""
+        if log.failure:
+            self.error = ErrorCode.KAFKA_STORAGE_ERROR
+            self._interrupt()
+            return
+        self._advance(log)
+        self.wake()
