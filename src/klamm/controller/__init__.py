@@ -1,0 +1,20 @@
+"""The controller: the only writer of the metadata log. Commands decide, purely; the driver appends and publishes.
+
+results = await controller.create_topics([NewTopic("orders", num_partitions=3)])
+"""
+
+from klamm.controller.commands import Decision, ProducerIdBlock
+from klamm.controller.driver import Controller
+from klamm.controller.registration import BrokerRegistration
+from klamm.controller.topics import CreatedTopic, DeletedTopic, NewTopic, TopicToDelete
+
+__all__ = [
+    "BrokerRegistration",
+    "Controller",
+    "CreatedTopic",
+    "Decision",
+    "DeletedTopic",
+    "NewTopic",
+    "ProducerIdBlock",
+    "TopicToDelete",
+]
