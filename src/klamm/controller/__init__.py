@@ -5,6 +5,7 @@ results = await controller.create_topics([NewTopic("orders", num_partitions=3)])
 
 from klamm.controller.commands import Decision, ProducerIdBlock
 from klamm.controller.driver import Controller
+from klamm.controller.names import is_valid_topic_name
 from klamm.controller.registration import BrokerRegistration
 from klamm.controller.topics import CreatedTopic, DeletedTopic, NewTopic, TopicToDelete
 
@@ -17,4 +18,5 @@ __all__ = [
     "NewTopic",
     "ProducerIdBlock",
     "TopicToDelete",
+    "is_valid_topic_name",
 ]

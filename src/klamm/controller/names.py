@@ -23,6 +23,10 @@ def problem_with_name(name: str) -> str | None:
     return None
 
 
+def is_valid_topic_name(name: str) -> bool:
+    return problem_with_name(name) is None
+
+
 def colliding_name(image: Image, name: str) -> str | None:
     """A topic that differs from this name only in `.` and `_`, if there is one."""
     folded = fold_name(name)

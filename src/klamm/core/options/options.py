@@ -27,7 +27,7 @@ _DEFAULTS: dict[str, Value] = {name: option.default for name, option in BROKER_O
 
 
 class Options:
-    __slots__ = ("_given", "_values", "warnings")
+    __slots__ = ("_given", "_values", "derived", "warnings")
 
     warnings: tuple[str, ...]
     """What a person should be told once: unknown names, options without effect."""
@@ -35,6 +35,7 @@ class Options:
     def __init__(self, values: dict[str, Value], given: dict[str, Source], warnings: tuple[str, ...] = ()) -> None:
         self._values = values
         self._given = given
+        self.derived: dict[str, object] = {}  # a memo for what others compute from these options; they never change
         self.warnings = warnings
 
     @classmethod
