@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from klamm.core.errors import ErrorCode
+from klamm.core.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from klamm.apis.metadata_cache import MetadataCache
@@ -71,8 +71,9 @@ class Encoded:
 Response: TypeAlias = "Message | Encoded"
 
 
-class Hangup(Exception):
-    """A handler's wish to close the connection: the only way to tell of an error where no answer is expected."""
+class Hangup(BrokerError):
+    """A handler's wish to close the connection: the only way to tell of an error where no answer is expected. The
+    API's `on_error` has no answer to it either."""
 
 
 class Pending:

@@ -45,7 +45,7 @@ def handle(ctx: Context, request: ProduceRequest) -> Answer:
     response = ProduceResponse(responses=responses, throttle_time_ms=ctx.throttle_time_ms)
     if acks == NOBODY:
         if work.failed:
-            raise Hangup("a produce request with acks=0 failed")
+            raise Hangup(work.failed, "a produce request with acks=0 failed")
         return None
     if work.moved:
         _add_leaders(ctx, response, work.moved)
@@ -69,11 +69,11 @@ class _Produce:
         self.awaited: list[Awaited] | None = None
         self.answers: list[PartitionProduceResponse] | None = None  # those that `awaited` decides on
         self.moved: list[tuple[PartitionProduceResponse, Partition]] | None = None
-        self.failed = False
+        self.failed = ErrorCode.NONE  # the last error
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
         if self.ctx.broker.authorizer is not None and not self._allowed(topic):
-            self.failed = True
+            self.failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             parts = [_error(data.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for data in topic.partition_data]
         else:
             key = topic.topic_id if self.by_id else topic.name
@@ -89,17 +89,15 @@ class _Produce:
     def _partition(self, key: str | bytes, data: PartitionProduceData) -> PartitionProduceResponse:
         partition = self.find(key, data.index)  # type: ignore[arg-type] # the key fits the method
         if partition is None:
-            self.failed = True
             unknown_id = self.by_id and not self.ctx.broker.replicas.knows_id(key)  # type: ignore[arg-type]
-            return _error(
-                data.index, ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            self.failed = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return _error(data.index, self.failed)
         records = data.records
         if records is None:
-            self.failed = True
-            return _error(data.index, ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition")
+            self.failed = ErrorCode.INVALID_RECORD
+            return _error(data.index, self.failed, "a produce request carries one batch per partition")
         result = partition.append(records, self.acks)  # type: ignore[arg-type] # never a FileRange when decoded
-        if type(result) is Rejected:
+        if isinstance(result, Rejected):
             return self._rejected(partition, data.index, result)
         log = partition.log
         assert log is not None
@@ -115,7 +113,7 @@ class _Produce:
         return response
 
     def _rejected(self, partition: Partition, index: int, rejected: Rejected) -> PartitionProduceResponse:
-        self.failed = True
+        self.failed = rejected.code
         response = _error(index, rejected.code, rejected.message)
         if rejected.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self.ctx.api_version >= _LEADER_HINTS:
             if self.moved is None:

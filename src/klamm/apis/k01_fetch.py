@@ -54,7 +54,7 @@ def handle(ctx: Context, request: FetchRequest) -> Answer:
     turn: Turn | None = None
     if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION:
         begun = _begin(ctx, request, wanted, replica_id)
-        if type(begun) is not Turn:
+        if not isinstance(begun, Turn):
             return FetchResponse(throttle_time_ms=ctx.throttle_time_ms, error_code=begun)
         turn = begun
         wanted = turn.wanted

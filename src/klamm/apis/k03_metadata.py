@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from klamm import wire
 from klamm.apis.api import CLUSTER_NAME, Answer, Api, Context, Operation, ResourceType
 from klamm.apis.leaders import Address, addresses
-from klamm.controller import NewTopic, is_valid_topic_name
-from klamm.core.errors import BrokerError, ErrorCode
+from klamm.controller import NewTopic
+from klamm.controller.names import problem_with_name
+from klamm.core.errors import ErrorCode
 from klamm.core.ids import ZERO_UUID
 from klamm.metadata.image import Image, PartitionState, TopicState
 from klamm.replica.manager import INTERNAL_TOPICS
@@ -107,7 +108,7 @@ def _to_create(ctx: Context, request: MetadataRequest, asked: Sequence[MetadataR
         name
         for name in names
         if name not in topics
-        and is_valid_topic_name(name)
+        and problem_with_name(name) is None
         and (
             ctx.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
             or ctx.authorize(Operation.CREATE, ResourceType.TOPIC, name)
@@ -118,14 +119,9 @@ def _to_create(ctx: Context, request: MetadataRequest, asked: Sequence[MetadataR
 async def _create_and_answer(
     ctx: Context, request: MetadataRequest, asked: Sequence[MetadataRequestTopic], missing: Sequence[str]
 ) -> MetadataResponse:
-    failed: dict[str, ErrorCode] = {}
-    try:
-        results = await ctx.broker.controller.create_topics([NewTopic(name) for name in missing])
-    except BrokerError:
-        failed = dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)  # clients ask again
-    else:
-        failed = {r.name: r.error for r in results if r.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)}
-    return _some_topics(ctx, request, asked, failed)
+    results = await ctx.broker.controller.create_topics([NewTopic(name) for name in missing])
+    # That somebody else created it meanwhile is no failure: the topic is found below.
+    return _some_topics(ctx, request, asked, {result.name: result.error for result in results if result.error})
 
 
 def _some_topics(
@@ -168,7 +164,7 @@ def _by_name(
     if topic is not None:
         return describe(topic)
     code = failed.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if not is_valid_topic_name(name):
+    if problem_with_name(name) is not None:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 

@@ -8,32 +8,30 @@ This module must never invent an id.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+from klamm.controller import ProducerIdBlock
 from klamm.core.errors import BrokerError
 
 PREFETCH_LEFT = 100  # ids left at which the next block is asked for; a block has 1000
-
-Block: TypeAlias = tuple[int, int]
-"""First id and how many."""
 
 
 class ProducerIds:
     __slots__ = ("_allocate", "_asking", "_end", "_next", "_spare")
 
-    def __init__(self, allocate: Callable[[], Awaitable[Block]]) -> None:
+    def __init__(self, allocate: Callable[[], Coroutine[Any, Any, ProducerIdBlock]]) -> None:
         self._allocate = allocate
         self._next = 0
         self._end = 0
-        self._spare: Block | None = None
+        self._spare: ProducerIdBlock | None = None
         self._asking: asyncio.Task[None] | None = None
 
     async def take(self) -> int:
         """The next id. BrokerError if the controller has none to give just now."""
         while self._next == self._end:
             if self._spare is not None:
-                first, count = self._spare
+                _, first, count = self._spare
                 self._next, self._end, self._spare = first, first + count, None
                 break
             # Shielded: one client that goes away must not take the block from the others.
@@ -51,7 +49,10 @@ class ProducerIds:
         return self._asking
 
     async def _fetch_block(self) -> None:
-        self._spare = await self._allocate()
+        block = await self._allocate()
+        if block.error:
+            raise BrokerError(block.error)
+        self._spare = block
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
