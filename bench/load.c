@@ -1,0 +1,225 @@
+/* A load generator on librdkafka: what a client in C reaches, library and all.
+ *
+ *   load produce --to A --topic T --partitions P --records N --size S [--linger MS] [--batch BYTES] [--codec NAME]
+ *   load latency --to A --topic T --count C --size S        linger 0, one record at a time, each waited for
+ *   load consume --to A --topic T --partitions P --records N   all partitions from the beginning, no group
+ *
+ * acks=all. Topics are made by `raw create`. The library's own threads run on the cores this process is pinned to. */
+#include "common.h"
+
+#include <librdkafka/rdkafka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FLUSH_TIMEOUT_MS 60000
+#define MAX_EMPTY_POLLS 60 /* of half a second each */
+#define CONSUME_BATCH 10000
+#define PRODUCE_BATCH 1000
+#define ROOM "1000000" /* messages the library may hold: enough to be never short of work */
+
+static char error[512];
+
+static void set(rd_kafka_conf_t *conf, const char *name, const char *value) {
+    if (rd_kafka_conf_set(conf, name, value, error, sizeof error) != RD_KAFKA_CONF_OK)
+        fail("%s", error);
+}
+
+static void set_number(rd_kafka_conf_t *conf, const char *name, long long value) {
+    char text[24];
+    snprintf(text, sizeof text, "%lld", value);
+    set(conf, name, text);
+}
+
+static rd_kafka_t *start_client(rd_kafka_type_t type, rd_kafka_conf_t *conf) {
+    set(conf, "bootstrap.servers", option("to", NULL));
+    set(conf, "broker.address.family", "v4");
+    rd_kafka_t *client = rd_kafka_new(type, conf, error, sizeof error);
+    if (client == NULL)
+        fail("%s", error);
+    return client;
+}
+
+/* --- produce ------------------------------------------------------------------------------------------------- */
+
+static long long failed;
+
+static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque) {
+    (void)client;
+    (void)opaque;
+    if (message->err && failed++ == 0)
+        fprintf(stderr, "not delivered: %s\n", rd_kafka_err2str(message->err));
+}
+
+static rd_kafka_t *start_producer(long long linger_ms) {
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    long long batch = option_number("batch", 1000000);
+    set(conf, "acks", "all");
+    set_number(conf, "linger.ms", linger_ms);
+    set_number(conf, "batch.size", batch);
+    set_number(conf, "batch.num.messages", 1000000);
+    if (batch > 1000000)
+        set_number(conf, "message.max.bytes", batch);
+    set(conf, "compression.codec", option("codec", "none"));
+    set(conf, "queue.buffering.max.messages", ROOM);
+    set(conf, "queue.buffering.max.kbytes", "1048576");
+    rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
+    return start_client(RD_KAFKA_PRODUCER, conf);
+}
+
+/* Hands over `count` (<= PRODUCE_BATCH) records of one partition; what does not fit at once is tried again. */
+static void produce_some(rd_kafka_t *client, rd_kafka_topic_t *topic, int32_t partition, char *value, size_t size,
+                         int count) {
+    static rd_kafka_message_t messages[PRODUCE_BATCH];
+    for (int i = 0; i < count; i++)
+        messages[i] = (rd_kafka_message_t){.payload = value, .len = size};
+    /* no flags: the value is not copied here, it outlives the message */
+    int taken = rd_kafka_produce_batch(topic, partition, 0, messages, count);
+    while (taken < count) {
+        int left = 0;
+        for (int i = 0; i < count; i++)
+            if (messages[i].err == RD_KAFKA_RESP_ERR__QUEUE_FULL)
+                messages[left++] = (rd_kafka_message_t){.payload = value, .len = size};
+            else if (messages[i].err)
+                fail("produce: %s", rd_kafka_err2str(messages[i].err));
+        rd_kafka_poll(client, 1);
+        count = left;
+        taken = rd_kafka_produce_batch(topic, partition, 0, messages, count);
+    }
+}
+
+static void produce_mode(void) {
+    const char *name = option("topic", NULL);
+    int partitions = (int)option_number("partitions", 1);
+    long long records = option_number("records", 1000000);
+    size_t size = (size_t)option_number("size", 100);
+    rd_kafka_t *client = start_producer(option_number("linger", 5));
+    check_options();
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
+    const struct rd_kafka_metadata *metadata;
+    /* so that connecting is not measured */
+    if (rd_kafka_metadata(client, 0, topic, &metadata, SOCKET_TIMEOUT_S * 1000) != RD_KAFKA_RESP_ERR_NO_ERROR)
+        fail("no metadata of %s", name);
+    rd_kafka_metadata_destroy(metadata);
+    char *value = allocate(size);
+    memset(value, 'x', size);
+    double cpu = cpu_seconds();
+    int64_t start = now_ns();
+    for (long long sent = 0, turn = 0; sent < records; turn++) {
+        int count = records - sent < PRODUCE_BATCH ? (int)(records - sent) : PRODUCE_BATCH;
+        produce_some(client, topic, (int32_t)(turn % partitions), value, size, count);
+        rd_kafka_poll(client, 0);
+        sent += count;
+    }
+    if (rd_kafka_flush(client, FLUSH_TIMEOUT_MS) != RD_KAFKA_RESP_ERR_NO_ERROR)
+        fail("not everything was acknowledged in %d ms", FLUSH_TIMEOUT_MS);
+    double seconds = seconds_since(start);
+    if (failed > 0)
+        fail("%lld records were not delivered", failed);
+    json_open("produce");
+    json_integer("records", records);
+    json_number("seconds", seconds);
+    json_number("records_per_s", (double)records / seconds);
+    json_number("bytes_per_s", (double)records * (double)size / seconds);
+    json_number("client_cpu_s", cpu_seconds() - cpu);
+    json_close();
+}
+
+static void latency_mode(void) {
+    const char *name = option("topic", NULL);
+    long long count = option_number("count", 5000), warm_up = option_number("warm-up", 500);
+    size_t size = (size_t)option_number("size", 100);
+    rd_kafka_t *client = start_producer(0);
+    check_options();
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
+    char *value = allocate(size);
+    int64_t *latencies = allocate((size_t)count * sizeof *latencies);
+    for (long long i = -warm_up; i < count; i++) {
+        int64_t start = now_ns();
+        if (rd_kafka_produce(topic, 0, 0, value, size, NULL, 0, NULL) != 0)
+            fail("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
+        while (rd_kafka_outq_len(client) > 0)
+            rd_kafka_poll(client, 1000);
+        if (failed > 0)
+            fail("a record was not delivered");
+        if (i >= 0)
+            latencies[i] = now_ns() - start;
+    }
+    json_open("latency");
+    json_integer("count", count);
+    json_latencies(latencies, (size_t)count);
+    json_close();
+}
+
+/* --- consume ------------------------------------------------------------------------------------------------- */
+
+static rd_kafka_t *start_consumer(void) {
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    set(conf, "group.id", "bench"); /* asked for by the library; no group is joined, nothing committed */
+    set(conf, "enable.auto.commit", "false");
+    set(conf, "enable.auto.offset.store", "false");
+    set(conf, "queued.min.messages", ROOM);
+    set(conf, "queued.max.messages.kbytes", "1048576");
+    set_number(conf, "fetch.message.max.bytes", option_number("max-bytes", 1 << 20));
+    set(conf, "fetch.error.backoff.ms", "1");
+    return start_client(RD_KAFKA_CONSUMER, conf);
+}
+
+static void consume_mode(void) {
+    const char *name = option("topic", NULL);
+    int partitions = (int)option_number("partitions", 1);
+    long long wanted = option_number("records", 1000000), records = 0, bytes = 0;
+    rd_kafka_t *client = start_consumer();
+    check_options();
+    rd_kafka_topic_partition_list_t *all = rd_kafka_topic_partition_list_new(partitions);
+    for (int i = 0; i < partitions; i++)
+        rd_kafka_topic_partition_list_add(all, name, i)->offset = RD_KAFKA_OFFSET_BEGINNING;
+    const struct rd_kafka_metadata *metadata;
+    if (rd_kafka_metadata(client, 0, rd_kafka_topic_new(client, name, NULL), &metadata, SOCKET_TIMEOUT_S * 1000) !=
+        RD_KAFKA_RESP_ERR_NO_ERROR)
+        fail("no metadata of %s", name);
+    rd_kafka_metadata_destroy(metadata);
+    rd_kafka_message_t **messages = allocate(CONSUME_BATCH * sizeof *messages);
+    double cpu = cpu_seconds();
+    int64_t start = now_ns();
+    rd_kafka_resp_err_t refused = rd_kafka_assign(client, all);
+    if (refused)
+        fail("assign: %s", rd_kafka_err2str(refused));
+    rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(client);
+    for (int empty = 0; records < wanted;) {
+        ssize_t got = rd_kafka_consume_batch_queue(queue, 500, messages, CONSUME_BATCH);
+        empty = got > 0 ? 0 : empty + 1;
+        if (got < 0 || empty == MAX_EMPTY_POLLS)
+            fail("nothing more after %lld of %lld records", records, wanted);
+        for (ssize_t i = 0; i < got; i++) {
+            if (messages[i]->err)
+                fail("consume: %s", rd_kafka_message_errstr(messages[i]));
+            bytes += (long long)messages[i]->len;
+            records++;
+            rd_kafka_message_destroy(messages[i]);
+        }
+    }
+    double seconds = seconds_since(start);
+    json_open("consume");
+    json_integer("records", records);
+    json_number("seconds", seconds);
+    json_number("records_per_s", (double)records / seconds);
+    json_number("bytes_per_s", (double)bytes / seconds);
+    json_number("client_cpu_s", cpu_seconds() - cpu);
+    json_close();
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    parse_options(argc, argv);
+    start_watchdog();
+    if (strcmp(mode, "produce") == 0)
+        produce_mode();
+    else if (strcmp(mode, "latency") == 0)
+        latency_mode();
+    else if (strcmp(mode, "consume") == 0)
+        consume_mode();
+    else
+        fail("usage: load produce|latency|consume --option value ...");
+    return 0; /* the clients are not destroyed: the process ends, and nothing is left to flush */
+}
