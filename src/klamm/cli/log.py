@@ -1,0 +1,138 @@
+"""`klamm log dump FILE` shows what is in a file of a log; `klamm log repair DIR` mends a partition's folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from klamm.cli import UsageError
+
+if TYPE_CHECKING:
+    from klamm.core.env import Files, Lock
+    from klamm.log.repair import Survey
+
+SUMMARY = "look into the files of a log, and repair one"
+
+_REPAIR = """\
+Reads the whole log of one partition and shows what is damaged and what would be lost. With --yes it takes the damage
+out: only the damaged bytes (the offsets then have a gap there), or with --cut all from the first damage on. What is
+taken out is kept beside the log in *.damaged files. The broker must be stopped."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="COMMAND", required=True)
+    show = verbs.add_parser("dump", help="show what is in a segment, index, checkpoint or producer snapshot")
+    show.add_argument("file", metavar="FILE", help="a .log, .index, .timeindex, .txnindex or .snapshot file, or "
+                      "leader-epoch-checkpoint")  # fmt: skip
+    show.add_argument("--records", action="store_true", help="show the records of each batch too")
+    show.add_argument("--json", action="store_true", help="one JSON object a line")
+    show.set_defaults(run=lambda args: dump(args.file, records=args.records, as_json=args.json))
+    mend = verbs.add_parser(
+        "repair",
+        help="show what is damaged in a partition's folder, and take it out",
+        description=_REPAIR,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    mend.add_argument("folder", metavar="DIR", help="a partition's folder: <data folder>/topics/<topic>-<partition>")
+    mend.add_argument("--cut", action="store_true", help="end the log before the first damage")
+    mend.add_argument("--yes", action="store_true", help="do it; without this nothing is changed")
+    mend.set_defaults(run=lambda args: repair(args.folder, cut=args.cut, yes=args.yes))
+
+
+def dump(path: str, *, records: bool = False, as_json: bool = False) -> int:
+    """0 if the file is sound, 1 if something in it is damaged."""
+    from klamm.log import dump as dumping
+
+    show = dumping.as_json if as_json else dumping.as_text
+    damaged = False
+    try:
+        for entry in dumping.entries(_files(), path, records=records):
+            damaged |= "error" in entry
+            print(show(entry))
+    except dumping.DumpError as error:
+        raise UsageError(str(error)) from error
+    return 1 if damaged else 0
+
+
+def repair(path: str, *, cut: bool = False, yes: bool = False) -> int:
+    """0 if the log is sound (now), 1 if it is damaged and was left as it is."""
+    from klamm.log.folder import FolderError, take_lock
+    from klamm.log.repair import survey
+
+    path = os.path.abspath(path)
+    files = _files()
+    if not os.path.isdir(path):
+        raise UsageError(f"{path} is not a folder.")
+    data_folder = _data_folder_of(path)
+    lock: Lock | None = None
+    try:
+        if data_folder:
+            lock = take_lock(files, data_folder)
+        found = survey(files, path)
+        if not found.bases:
+            raise UsageError(f"{path} is not a partition's folder: it holds no segments.")
+        _show(files, found, cut)
+        if not found.damages:
+            return 0
+        if not yes:
+            print("Nothing was changed. Add --yes to do this." + ("" if cut else " Or --cut, to end the log there."))
+            return 1
+        _mend(files, found, cut, data_folder, lock)
+        return 0
+    except FolderError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(f"{error.filename or path} cannot be used: {error.strerror or error}.") from error
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _show(files: Files, found: Survey, cut: bool) -> None:
+    from klamm.log.repair import losses
+
+    if not found.damages:
+        print(f"{found.folder} is sound: {len(found.bases)} segments up to offset {found.end_offset}.")
+        return
+    for damage in found.damages:
+        print(
+            f"{damage.base_offset:020d}.log: bytes {damage.position} to {damage.position + damage.size} "
+            f"are damaged: {damage.reason}."
+        )
+    for loss in losses(files, found, cut=cut):
+        if loss.next_offset is None:
+            what = f"all offsets from {loss.first_offset} on"
+        elif loss.next_offset <= loss.first_offset:
+            what = "no offsets"
+        else:
+            what = f"offsets {loss.first_offset} to {loss.next_offset - 1}"
+        print(f"Would be lost: {what}, {loss.size_bytes} bytes.")
+
+
+def _mend(files: Files, found: Survey, cut: bool, data_folder: str | None, lock: Lock | None) -> None:
+    from klamm.log.folder import DataFolder
+    from klamm.log.repair import ask_for_recovery
+    from klamm.log.repair import repair as mend
+
+    if data_folder and lock:  # before the files change: the state file must never promise what is not there any more
+        folder = DataFolder(files, data_folder, lock, "", 0)
+        ask_for_recovery(folder, os.path.basename(found.folder), found.damages[0].base_offset)
+    for kept in mend(files, found, cut=cut):
+        print(f"Kept: {kept}")
+    print(f"{found.folder} is repaired; the broker recovers it at its next start.", flush=True)
+
+
+def _data_folder_of(path: str) -> str | None:
+    """The data folder that a partition's folder lies in, if it lies in one."""
+    for _ in range(2):
+        path = os.path.dirname(path)
+        if os.path.exists(f"{path}/klamm.json"):
+            return path
+    return None
+
+
+def _files() -> Files:
+    from klamm.core.env.real import RealFiles
+
+    return RealFiles()
