@@ -14,9 +14,9 @@ from klamm.core.env import Buffer
 
 
 class Trace:
-    def __init__(self, time: Callable[[], float], *, keep: bool = False) -> None:
+    def __init__(self, time: Callable[[], float], *, lines: list[str] | None = None) -> None:
         self.events = 0
-        self.lines: list[str] | None = [] if keep else None
+        self.lines = lines
         self._time = time
         self._hash = hashlib.blake2b(digest_size=16)
 
@@ -26,6 +26,11 @@ class Trace:
         self._hash.update(line.encode() + b"\n")
         if self.lines is not None:
             self.lines.append(line)
+
+    def remark(self, text: str) -> None:
+        """For readers only: not a part of the hash."""
+        if self.lines is not None:
+            self.lines.append(f"{self._time():.9f}   # {text}")
 
     def digest(self) -> str:
         return self._hash.hexdigest()

@@ -77,11 +77,11 @@ class SimNode:
 
 
 class World:
-    def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
+    def __init__(self, seed: int, *, trace_into: list[str] | None = None) -> None:
         self.seed = seed
         self.rng = self.random("world")
         self.loop = SimLoop(self.random("loop"))
-        self.trace = Trace(self.loop.time, keep=keep_trace)
+        self.trace = Trace(self.loop.time, lines=trace_into)
         self.network = SimNetwork(self.loop, self.random("network"), self.trace.note)
         self.machines: dict[str, Machine] = {}
         self._incarnations: list[Incarnation] = []

@@ -1,0 +1,116 @@
+"""A consumer that follows a few partitions, with an incremental fetch session or without, and checks all it gets."""
+
+from __future__ import annotations
+
+from klamm.core.env import FileRange
+from klamm.core.errors import ErrorCode
+from klamm.testing.sim.broker import reading
+from klamm.testing.sim.broker.client import Client, Lost
+from klamm.testing.sim.broker.lab import TRY_AGAIN, Lab, Link, error_code, pause
+from klamm.testing.sim.broker.model import PartitionModel, Violation
+from klamm.wire.messages.k01_fetch import FetchRequest, FetchResponse, PartitionData
+
+_SESSION_GONE = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+
+
+class Consumer:
+    def __init__(self, lab: Lab, name: str, partitions: list[PartitionModel]) -> None:
+        self.name = name
+        self._lab = lab
+        self._rng = lab.random(name)
+        self._link = Link(lab, name)
+        self._version = self._rng.choice(reading.FETCH_VERSIONS)
+        self._in_session = self._version >= reading.FIRST_WITH_SESSIONS and self._rng.random() < 0.7
+        self._positions = dict.fromkeys(partitions, 0)
+        self._cuts_seen = {partition: len(partition.cuts) for partition in partitions}
+        self._changed = list(partitions)  # what the session does not know yet
+        self._session_id = 0
+        self._epoch = 0 if self._in_session else -1
+
+    async def run(self) -> None:
+        while not self._lab.is_over():
+            try:
+                await self._fetch(await self._link.client())
+            except Lost as lost:
+                self._lab.note(self.name, "lost", str(lost))
+                self._link.drop()
+                self._forget_session()
+                await pause(self._rng, 0.2)
+
+    def _forget_session(self) -> None:
+        self._session_id = 0
+        self._epoch = 0 if self._in_session else -1
+        self._changed = list(self._positions)
+
+    async def _fetch(self, client: Client) -> None:
+        self._step_back()
+        request = FetchRequest(
+            max_wait_ms=self._rng.choice((0, 50, 300)),
+            min_bytes=self._rng.choice((0, 1, 1, 5000)),
+            max_bytes=self._rng.choice((1, 10_000, 1_000_000)),
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+            topics=reading.fetch_topics(
+                self._version, [(p, self._positions[p]) for p in self._changed], self._rng.choice((1, 500, 1_000_000))
+            ),
+        )
+        answer = await client.call(request, self._version)
+        code = error_code(answer.error_code)
+        if code in _SESSION_GONE:
+            self._forget_session()
+        elif code is not ErrorCode.NONE:
+            raise Violation(f"{self.name}: fetch failed with {code.name}")
+        else:
+            self._read(answer)
+        await pause(self._rng, 0.02)
+
+    def _step_back(self) -> None:
+        """After a power loss the log may end before our position: go back to where it was cut."""
+        for partition, seen in self._cuts_seen.items():
+            if partition.cuts[seen:]:
+                cut = min(partition.cuts[seen:])
+                if cut < self._positions[partition]:
+                    self._positions[partition] = cut
+                self._cuts_seen[partition] = len(partition.cuts)
+                self._forget_session()
+
+    def _read(self, answer: FetchResponse) -> None:
+        self._changed = [] if self._in_session else list(self._positions)
+        for partition in self._positions:
+            data = _data_of(answer, partition)
+            if data is not None:
+                self._take(partition, data)
+        if self._in_session:
+            self._session_id = answer.session_id
+            self._epoch = self._epoch + 1 if answer.session_id else 0
+            if not answer.session_id:
+                self._changed = list(self._positions)
+
+    def _take(self, partition: PartitionModel, data: PartitionData) -> None:
+        code = error_code(data.error_code)
+        if code in TRY_AGAIN:
+            self._lab.note(self.name, code.name, str(partition))
+            return
+        position = self._positions[partition]
+        if code is not ErrorCode.NONE:
+            raise Violation(f"{self.name}: {partition} at {position}: {code.name}")
+        partition.saw_high_watermark(data.high_watermark)
+        if data.log_start_offset not in (0, -1):
+            raise Violation(f"{partition}: the log starts at {data.log_start_offset}")
+        assert not isinstance(data.records, FileRange)
+        entries = reading.read_entries(partition, data.records, position, data.high_watermark)
+        for i, entry in enumerate(entries):
+            partition.learn(position + i, entry)
+        if entries:
+            self._positions[partition] = position + len(entries)
+            if partition not in self._changed:
+                self._changed.append(partition)
+
+
+def _data_of(answer: FetchResponse, partition: PartitionModel) -> PartitionData | None:
+    for topic in answer.responses:
+        if topic.topic_id == partition.topic.id or topic.topic == partition.topic.name:
+            for data in topic.partitions:
+                if data.partition_index == partition.index:
+                    return data
+    return None

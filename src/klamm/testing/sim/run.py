@@ -1,0 +1,55 @@
+"""`python -m klamm.testing.sim.run`: run seeds of the simulated broker, one or many, and say which of them fail.
+
+python -m klamm.testing.sim.run --seed 17 --trace     one seed, with everything that happens in it
+python -m klamm.testing.sim.run --seeds 0-999         many, with the failing ones listed at the end
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+
+from klamm.testing.sim.broker.scenario import run_seed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m klamm.testing.sim.run", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, help="run one seed")
+    parser.add_argument("--seeds", metavar="FIRST-LAST", help="run many seeds")
+    parser.add_argument("--trace", action="store_true", help="print everything that happened")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
+    else:
+        first, _, last = (options.seeds or "0-99").partition("-")
+        seeds = range(int(first), int(last or first) + 1)
+    failed = [seed for seed in seeds if not _run(seed, trace=options.trace)]
+    if len(seeds) > 1:
+        _say(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed; failed: {failed or 'none'}")
+    return 1 if failed else 0
+
+
+def _run(seed: int, *, trace: bool) -> bool:
+    lines: list[str] = []
+    try:
+        outcome = run_seed(seed, trace_into=lines if trace else None)
+    except Exception:  # noqa: BLE001 - a failing seed is the result, whatever it raised
+        _say("\n".join(lines))
+        _say(f"seed {seed} FAILED; run it again with: python -m klamm.testing.sim.run --seed {seed} --trace")
+        _say(traceback.format_exc())
+        return False
+    _say("\n".join(lines))
+    done = f"{outcome.lives} lives, {outcome.records} records, {outcome.events} events"
+    _say(f"seed {seed}: {done}, trace {outcome.digest}")
+    return True
+
+
+def _say(text: str) -> None:
+    if text:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
