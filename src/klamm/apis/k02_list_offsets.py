@@ -82,9 +82,7 @@ def _partition(
     partition = ctx.broker.replicas.find(topic.name, asked.partition_index)
     if partition is None:
         return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if partition.error or partition.log is None:
-        return _error(asked, partition.error)
-    if error := partition.check_epoch(asked.current_leader_epoch):
+    if error := partition.available() or partition.check_epoch(asked.current_leader_epoch):
         return _error(asked, error)
     found = _find(partition, asked.timestamp, limits)
     if isinstance(found, ErrorCode):

@@ -31,9 +31,7 @@ def _partition(ctx: Context, topic: str, asked: OffsetForLeaderPartition) -> Epo
     partition = ctx.broker.replicas.find(topic, asked.partition)
     if partition is None:
         return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if partition.error:
-        return _error(asked, partition.error)
-    if error := partition.check_epoch(asked.current_leader_epoch):
+    if error := partition.available() or partition.check_epoch(asked.current_leader_epoch):
         return _error(asked, error)
     epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -185,7 +185,7 @@ class DelayedFetch(Delayed):
 
     def progress(self, partition: Partition, slot: int) -> bool:
         self._known[slot] = None
-        if partition.error:
+        if partition.available():
             return True
         want = self._wanted[slot]
         limits = self._limits

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from klamm.core.env import Buffer
 from klamm.core.errors import ErrorCode
+from klamm.log.base import LogBase
 from klamm.log.log import Log
 from klamm.log.results import Appended, Rejected
 from klamm.records.batch import TRANSACTIONAL
@@ -36,7 +37,8 @@ _INTERNAL = Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: 
 
 
 class Partition:
-    """`error` is NONE while this broker leads the partition and its log works; every call looks at it first."""
+    """`error` is NONE while this broker leads the partition; every call looks at it first. That the log is offline is
+    the log's to say, each time: a full disk can have room again."""
 
     __slots__ = (
         "error",
@@ -80,7 +82,7 @@ class Partition:
         self.isr_size = isr_size
         self.min_isr = min_isr
         self.followers = followers
-        self.error = ErrorCode.KAFKA_STORAGE_ERROR if log.failure else ErrorCode.NONE
+        self.error = ErrorCode.NONE
         log.listener = self._log_moved
         self._advance(log)
         if changed:
@@ -114,8 +116,8 @@ class Partition:
             return _NO_TRANSACTIONS
         result = log.append(records, leader_epoch=self.leader_epoch)
         self.high_watermark = log.end_offset
-        if log.failure:
-            self._log_moved(log)
+        if log.failure is not None:
+            self._interrupt()
         return result
 
     def acknowledgement(self, last_offset: int, epoch: int, acks: int) -> ErrorCode | None:
@@ -123,6 +125,8 @@ class Partition:
         log = self.log
         if log is None or self.error:
             return self.error
+        if log.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if self.leader_epoch != epoch and log.end_offset <= last_offset:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the log was cut in between
         if (self.high_watermark if acks == ALL else log.end_offset) > last_offset:
@@ -130,6 +134,12 @@ class Partition:
         return None
 
     # Reading
+
+    def available(self) -> ErrorCode:
+        """Whether this broker can say anything of the partition: NONE, or why not."""
+        if self.log is None or self.error:
+            return self.error
+        return ErrorCode.NONE if self.log.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
 
     def limit(self, limits: Limits) -> int:
         """The offset below which this fetcher may read."""
@@ -209,15 +219,14 @@ class Partition:
         for waiter, slot in tuple(self.waiters.items()):
             waiter.interrupted(self, slot)
 
-    def _advance(self, log: Log) -> None:
+    def _advance(self, log: LogBase) -> None:
         """With one replica, what is written is committed."""
         self.high_watermark = log.end_offset
 
-    def _log_moved(self, log: Log) -> None:
+    def _log_moved(self, log: LogBase) -> None:
         """A queued write is through, or the log has failed."""
-        if log.failure:
-            self.error = ErrorCode.KAFKA_STORAGE_ERROR
-            self._interrupt()
-            return
         self._advance(log)
-        self.wake()
+        if log.failure is None:
+            self.wake()
+        else:
+            self._interrupt()

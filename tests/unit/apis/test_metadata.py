@@ -1,0 +1,167 @@
+"""Metadata: all topics, some topics, topics that are made by asking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from klamm.apis.api import Encoded, Operation, ResourceType
+from klamm.core.errors import ErrorCode
+from klamm.core.ids import ZERO_UUID
+from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+
+NOT_ASKED_FOR = -(2**31)
+
+
+def ask(*names: str, create: bool = True, **fields: Any) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=create, **fields)
+
+
+def every(**fields: Any) -> MetadataRequest:
+    return MetadataRequest(topics=None, **fields)
+
+
+def by_id(*ids: bytes) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(topic_id=one, name=None) for one in ids])
+
+
+def names_of(response: Any) -> list[str]:
+    return [topic.name for topic in response.topics]
+
+
+@pytest.mark.parametrize("version", range(14))
+async def test_a_topic_at_every_version(node: Any, version: int) -> None:
+    topic_id = await node.create(partitions=2)
+    response = await node.call(ask("t"), version)
+    (broker,) = response.brokers
+    assert (broker.node_id, broker.host, broker.port) == (1, "localhost", 9092)
+    (topic,) = response.topics
+    assert (topic.error_code, topic.name, topic.is_internal) == (ErrorCode.NONE, "t", False)
+    assert [(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in topic.partitions] == [
+        (0, 1, [1], [1]),
+        (1, 1, [1], [1]),
+    ]
+    if version >= 1:
+        assert (response.controller_id, broker.rack) == (1, "r1")
+    if version >= 2:
+        assert response.cluster_id == node.folder.cluster_id
+    if version >= 7:
+        assert topic.partitions[0].leader_epoch == 0
+    if version >= 10:
+        assert topic.topic_id == topic_id
+
+
+async def test_all_topics_is_empty_in_v0_and_null_from_v1_on(node: Any) -> None:
+    await node.create("a")
+    await node.create("b")
+    assert names_of(await node.call(ask(), 0)) == ["a", "b"]
+    for version in range(1, 14):
+        assert names_of(await node.call(every(), version)) == ["a", "b"]
+        none = await node.call(ask(), version)
+        assert none.topics == [] and len(none.brokers) == 1
+
+
+async def test_the_full_answer_is_encoded_once_for_an_image(node: Any) -> None:
+    await node.create("a")
+    first = node.begin(every(), 9)
+    assert isinstance(first, Encoded)
+    assert node.begin(every(), 9) is first
+    assert node.begin(every(), 9, "OTHER") is not first
+    assert node.begin(every(), 8) is not first
+    await node.create("b")
+    assert names_of(await node.call(every(), 9)) == ["a", "b"]
+
+
+async def test_each_listener_has_its_own_addresses(node: Any) -> None:
+    response = await node.call(every(), 9, "OTHER")
+    assert [(b.host, b.port) for b in response.brokers] == [("outside", 9093)]
+
+
+async def test_a_listener_that_the_leader_does_not_have(node: Any) -> None:
+    await node.create()
+    for version, error in ((5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)):
+        response = await node.call(ask("t"), version, "UNHEARD_OF")
+        assert response.brokers == []
+        assert response.topics[0].partitions[0].error_code == error
+
+
+async def test_asking_creates_a_topic_with_the_default_number_of_partitions(start: Any) -> None:
+    node = await start(num_partitions="3")
+    (topic,) = (await node.call(ask("new"), 9)).topics
+    assert (topic.error_code, len(topic.partitions), topic.partitions[0].leader_id) == (ErrorCode.NONE, 3, 1)
+    assert "new" in node.publisher.image.topics
+
+
+async def test_two_who_ask_at_once_get_the_same_topic(node: Any) -> None:
+    import asyncio
+
+    one, two = await asyncio.gather(node.call(ask("new"), 12), node.call(ask("new"), 12))
+    assert one.topics[0].topic_id == two.topics[0].topic_id != ZERO_UUID
+
+
+async def test_nothing_is_created_where_client_or_broker_does_not_want_it(start: Any) -> None:
+    node = await start()
+    response = await node.call(ask("new", create=False), 4)
+    assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    node = await start(auto_create_topics_enable="false")
+    response = await node.call(ask("new"), 1)
+    assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not node.publisher.image.topics
+
+
+@pytest.mark.parametrize("name", ["bad name", "", "..", "x" * 250, "ä"])
+async def test_a_bad_name_is_an_invalid_topic(node: Any, name: str) -> None:
+    response = await node.call(ask(name), 9)
+    assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_a_topic_that_cannot_be_created_says_why(start: Any) -> None:
+    node = await start(default_replication_factor="3")
+    response = await node.call(ask("new"), 9)
+    assert response.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+async def test_topics_by_id(node: Any) -> None:
+    topic_id = await node.create()
+    known, unknown = (await node.call(by_id(topic_id, b"x" * 16), 12)).topics
+    assert (known.error_code, known.name) == (ErrorCode.NONE, "t")
+    assert (unknown.error_code, unknown.name, unknown.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"x" * 16)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_topic_ids_before_v12_are_refused(node: Any, version: int) -> None:
+    topic_id = await node.create()
+    (topic,) = (await node.call(by_id(topic_id), version)).topics
+    assert topic.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_authorized_operations_are_told_when_asked_for(node: Any, tools: Any) -> None:
+    await node.create()
+    plain = await node.call(ask("t"), 8)
+    assert plain.topics[0].topic_authorized_operations == NOT_ASKED_FOR
+    assert plain.cluster_authorized_operations == NOT_ASKED_FOR
+    request = ask("t", include_topic_authorized_operations=True, include_cluster_authorized_operations=True)
+    told = await node.call(request, 8)
+    assert told.topics[0].topic_authorized_operations == 0b110111111000
+    assert told.cluster_authorized_operations == 0b1111110100000
+    node.broker.authorizer = tools.deny((Operation.DELETE, ResourceType.TOPIC, "t"))
+    told = await node.call(request, 8)
+    assert told.topics[0].topic_authorized_operations == 0b110110111000
+
+
+async def test_topics_that_may_not_be_seen(node: Any, tools: Any) -> None:
+    topic_id = await node.create("hidden")
+    await node.create("seen")
+    node.broker.authorizer = tools.deny((Operation.DESCRIBE, ResourceType.TOPIC, "hidden"))
+    assert names_of(await node.call(every(), 12)) == ["seen"]
+    (named,) = (await node.call(ask("hidden"), 12)).topics
+    assert (named.error_code, named.partitions) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+    (by_its_id,) = (await node.call(by_id(topic_id), 12)).topics
+    assert (by_its_id.error_code, by_its_id.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+
+
+async def test_internal_topics_are_marked(node: Any) -> None:
+    await node.create("__consumer_offsets")
+    assert (await node.call(every(), 9)).topics[0].is_internal

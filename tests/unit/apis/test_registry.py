@@ -1,0 +1,86 @@
+"""Modules, keys, tables and ApiVersions say the same."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from klamm.apis import registry
+from klamm.apis.api import Api, Versions
+from klamm.core.errors import ErrorCode
+from klamm.wire import versions_of
+from klamm.wire.messages import APIS, request_type
+from klamm.wire.messages.k18_api_versions import ApiVersionsRequest
+
+MODULES = registry.module_names()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_name_key_and_table_agree(name: str) -> None:
+    api: Api = importlib.import_module(f"klamm.apis.{name}").API
+    assert name[1:3] == f"{api.key:02}"
+    assert APIS[api.key][0] == name
+    assert api.request is request_type(api.key)
+    assert api.request.__api_key__ == api.key
+    assert api.name == APIS[api.key][1]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_serves_versions_that_its_table_has_and_advertises_what_it_serves(name: str) -> None:
+    api: Api = importlib.import_module(f"klamm.apis.{name}").API
+    assert all(version in versions_of(api.request) for version in range(api.versions.first, api.versions.last + 1))
+    assert api.advertised.first <= api.versions.first and api.advertised.last == api.versions.last
+
+
+def test_only_produce_advertises_what_it_does_not_serve() -> None:
+    different = [api.name for api in registry.load() if api.advertised != api.versions]
+    assert different == ["Produce"]
+
+
+def test_what_a_client_needs_is_there() -> None:
+    served = {api.key: tuple(api.advertised) for api in registry.load()}
+    assert served == {
+        0: (0, 13),
+        1: (4, 18),
+        2: (1, 11),
+        3: (0, 13),
+        10: (0, 6),
+        18: (0, 4),
+        19: (2, 7),
+        20: (1, 6),
+        22: (0, 5),
+        23: (2, 4),
+    }
+
+
+def test_two_modules_for_one_key_are_a_mistake() -> None:
+    api = next(iter(registry.load()))
+    with pytest.raises(AssertionError, match="two modules"):
+        registry.Registry([api, api])
+
+
+def test_versions_are_a_range() -> None:
+    assert 3 in Versions(3, 5) and 5 in Versions(3, 5)
+    assert 2 not in Versions(3, 5) and 6 not in Versions(3, 5) and "3" not in Versions(3, 5)
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_api_versions_is_exactly_what_is_registered(node: Any, version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="tester", client_software_version="1.0")
+    response = await node.call(request, version)
+    assert response.error_code == ErrorCode.NONE
+    answered = [(a.api_key, a.min_version, a.max_version) for a in response.api_keys]
+    assert answered == [(api.key, *api.advertised) for api in registry.load()]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_api_has_an_error_answer_for_an_empty_request(name: str) -> None:
+    from klamm import wire
+
+    api: Api = importlib.import_module(f"klamm.apis.{name}").API
+    assert api.on_error is not None
+    for version in range(api.versions.first, api.versions.last + 1):
+        response = api.on_error(api.request(), version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert response is None or wire.encode(response, version)  # type: ignore[arg-type]
