@@ -10,13 +10,13 @@ from klamm.cli import UsageError
 
 if TYPE_CHECKING:
     from klamm.core.env import Files, Lock
-    from klamm.log.repair import Survey
+    from klamm.log.repair import Loss
 
 SUMMARY = "look into the files of a log, and repair one"
 
 _REPAIR = """\
 Reads the whole log of one partition and shows what is damaged and what would be lost. With --yes it takes the damage
-out: only the damaged bytes (the offsets then have a gap there), or with --cut all from the first damage on. What is
+out: only the damaged bytes (those offsets are then empty), or with --cut all from the first damage on. What is
 taken out is kept beside the log in *.damaged files. The broker must be stopped."""
 
 
@@ -58,7 +58,6 @@ def dump(path: str, *, records: bool = False, as_json: bool = False) -> int:
 def repair(path: str, *, cut: bool = False, yes: bool = False) -> int:
     """0 if the log is sound (now), 1 if it is damaged and was left as it is."""
     from klamm.log.folder import FolderError, take_lock
-    from klamm.log.repair import survey
 
     path = os.path.abspath(path)
     files = _files()
@@ -69,17 +68,7 @@ def repair(path: str, *, cut: bool = False, yes: bool = False) -> int:
     try:
         if data_folder:
             lock = take_lock(files, data_folder)
-        found = survey(files, path)
-        if not found.bases:
-            raise UsageError(f"{path} is not a partition's folder: it holds no segments.")
-        _show(files, found, cut)
-        if not found.damages:
-            return 0
-        if not yes:
-            print("Nothing was changed. Add --yes to do this." + ("" if cut else " Or --cut, to end the log there."))
-            return 1
-        _mend(files, found, cut, data_folder, lock)
-        return 0
+        return _repair(files, path, data_folder, cut, yes)
     except FolderError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
@@ -89,38 +78,43 @@ def repair(path: str, *, cut: bool = False, yes: bool = False) -> int:
             lock.release()
 
 
-def _show(files: Files, found: Survey, cut: bool) -> None:
-    from klamm.log.repair import losses
-
-    if not found.damages:
-        print(f"{found.folder} is sound: {len(found.bases)} segments up to offset {found.end_offset}.")
-        return
-    for damage in found.damages:
-        print(
-            f"{damage.base_offset:020d}.log: bytes {damage.position} to {damage.position + damage.size} "
-            f"are damaged: {damage.reason}."
-        )
-    for loss in losses(files, found, cut=cut):
-        if loss.next_offset is None:
-            what = f"all offsets from {loss.first_offset} on"
-        elif loss.next_offset <= loss.first_offset:
-            what = "no offsets"
-        else:
-            what = f"offsets {loss.first_offset} to {loss.next_offset - 1}"
-        print(f"Would be lost: {what}, {loss.size_bytes} bytes.")
-
-
-def _mend(files: Files, found: Survey, cut: bool, data_folder: str | None, lock: Lock | None) -> None:
-    from klamm.log.folder import DataFolder
-    from klamm.log.repair import ask_for_recovery
+def _repair(files: Files, path: str, data_folder: str | None, cut: bool, yes: bool) -> int:
+    from klamm.log.repair import ask_for_recovery, losses, lost_tail, survey
     from klamm.log.repair import repair as mend
 
-    if data_folder and lock:  # before the files change: the state file must never promise what is not there any more
-        folder = DataFolder(files, data_folder, lock, "", 0)
-        ask_for_recovery(folder, os.path.basename(found.folder), found.damages[0].base_offset)
+    name = os.path.basename(path)
+    found = survey(files, path)
+    tail = lost_tail(files, data_folder, name, found) if data_folder else None
+    if not found.bases and tail is None:
+        raise UsageError(f"{path} is not a partition's folder: it holds no segments.")
+    if not found.damages and tail is None:
+        print(f"{path} is sound: {len(found.bases)} segments up to offset {found.end_offset}.")
+        return 0
+    for damage in found.damages:
+        end = damage.position + damage.size
+        print(f"{damage.base_offset:020d}.log: bytes {damage.position} to {end}: {damage.reason}.")
+    for loss in losses(files, found, cut=cut):
+        print(f"Would be lost: {_offsets(loss)}, {loss.size_bytes} bytes.")
+    if tail is not None:
+        print(f"Is lost already: {_offsets(tail)}, which were on disk once.")
+    if not yes:
+        print("Nothing was changed. Add --yes to do this." + ("" if cut else " Or --cut, to end the log there."))
+        return 1
+    if data_folder:  # before the files change: the state file must never promise what is not there any more
+        first = found.damages[0].base_offset if found.damages else found.end_offset
+        ask_for_recovery(files, data_folder, name, first)
     for kept in mend(files, found, cut=cut):
         print(f"Kept: {kept}")
-    print(f"{found.folder} is repaired; the broker recovers it at its next start.", flush=True)
+    print(f"{path} is repaired; the broker recovers it at its next start.")
+    return 0
+
+
+def _offsets(loss: Loss) -> str:
+    if loss.next_offset is None:
+        return f"all offsets from {loss.first_offset} on"
+    if loss.next_offset <= loss.first_offset:
+        return "no offsets"
+    return f"offsets {loss.first_offset} to {loss.next_offset - 1}"
 
 
 def _data_folder_of(path: str) -> str | None:

@@ -107,7 +107,7 @@ class DataFolder:
 
     def write_state(self, lines: Iterable[str], *, clean: bool) -> None:
         """`clean` only when every log is closed and flushed."""
-        self.files.write_atomically(f"{self.path}/{STATE_NAME}", encode_state(lines, clean=clean))
+        write_state(self.files, self.path, lines, clean=clean)
 
     def close(self) -> None:
         self._lock.release()
@@ -205,6 +205,10 @@ def read_state(files: Files, path: str) -> SavedState:
         return decode_state(files.read(f"{path}/{STATE_NAME}"))
     except (FileNotFoundError, ValueError, LookupError, AttributeError):
         return NOTHING_SAVED
+
+
+def write_state(files: Files, path: str, lines: Iterable[str], *, clean: bool) -> None:
+    files.write_atomically(f"{path}/{STATE_NAME}", encode_state(lines, clean=clean))
 
 
 # ---- partition folders

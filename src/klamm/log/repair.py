@@ -1,9 +1,9 @@
 """Finds what is damaged in a partition's folder, says what it would cost to go on without it, and does that if asked.
 
 A log with a corrupt batch below its recovery point goes offline, because nothing may be dropped silently. Here somebody
-decides. Two ways: *drop* takes out only the bytes that are damaged and leaves a gap in the offsets, as compaction does;
-*cut* ends the log before the first damage. What is taken out is kept beside the log in `*.damaged` files. No broker may
-have the folder open meanwhile: the caller holds the lock. All calls block.
+decides. Two ways: *drop* puts an empty batch in the place of what is damaged, as compaction does, so that the offsets
+around it stay what they are; *cut* ends the log before the first damage. What is taken out is kept beside the log in
+`*.damaged` files. No broker may have the folder open meanwhile: the caller holds the lock. All calls block.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from klamm.core.env import Buffer, File, Files
-from klamm.log.folder import DataFolder, SavedLog, read_state, state_line
+from klamm.log.folder import SavedLog, read_state, state_line, write_state
 from klamm.log.results import LogState
 from klamm.log.segment import LOG_SUFFIX, OFFSET_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, TIME_SUFFIX, file_name
 from klamm.log.segments import list_folder
 from klamm.log.txn_index import SUFFIX as TXN_SUFFIX
-from klamm.records.batch import MAGIC, BatchError, BatchHeader, check, header_bytes, magic_offset, read_header
+from klamm.records.batch import MAGIC, BatchError, BatchHeader, check, header_bytes, magic_offset, read_header, seal
 
 DAMAGED_SUFFIX: Final = ".damaged"
 COPY_BYTES: Final = 1 << 20
@@ -64,8 +64,13 @@ def survey(files: Files, folder: str) -> Survey:
                 expected = damage
             else:
                 damages.append(damage)
-        if damages and damages[-1].next_offset is None and limit is not None:
-            damages[-1] = damages[-1]._replace(next_offset=limit)
+        if limit is not None and expected < limit:
+            if damages and damages[-1].next_offset is None:
+                damages[-1] = damages[-1]._replace(next_offset=limit)
+            else:
+                damages.append(
+                    Damage(base, len(data), 0, expected, limit, "the segment ends before the next one starts")
+                )
     return Survey(folder, bases, damages, expected)
 
 
@@ -172,6 +177,14 @@ def losses(files: Files, found: Survey, *, cut: bool) -> list[Loss]:
     return [Loss(size, first.first_offset, None)]
 
 
+def lost_tail(files: Files, data_folder: str, name: str, found: Survey) -> Loss | None:
+    """What the state file knows to have been durable behind the end of the log, as it is now."""
+    log = read_state(files, data_folder).logs.get(name)
+    if log is None or log.state.recovery_point <= max(found.end_offset, log.state.start_offset):
+        return None
+    return Loss(0, found.end_offset, log.state.recovery_point)
+
+
 # ---- doing it
 
 
@@ -222,10 +235,11 @@ def _drop_from_segment(files: Files, folder: str, base: int, damages: list[Damag
     files.remove(temporary) if files.exists(temporary) else None
     old, new = files.open(path, readonly=True), files.open(temporary, create=True)
     try:
-        kept = [_keep(files, path, old, damage.position, damage.size) for damage in damages]
+        kept = [_keep(files, path, old, damage.position, damage.size) for damage in damages if damage.size]
         position = 0
         for damage in damages:
             _copy(old, new, position, damage.position)
+            new.append(_filler(damage))
             position = damage.position + damage.size
         _copy(old, new, position, old.size())
         new.sync()
@@ -234,6 +248,14 @@ def _drop_from_segment(files: Files, folder: str, base: int, damages: list[Damag
         new.close()
     files.rename(temporary, path)
     return kept
+
+
+def _filler(damage: Damage) -> bytes:
+    """A batch without records that holds the place of the lost offsets: recovery and followers expect no gaps."""
+    if damage.next_offset is None or damage.next_offset <= damage.first_offset:
+        return b""
+    last_delta = damage.next_offset - 1 - damage.first_offset
+    return seal(BatchHeader(damage.first_offset, 0, -1, MAGIC, 0, 0, last_delta, -1, -1, -1, -1, -1, 0), b"")
 
 
 def _keep(files: Files, path: str, file: File, position: int, size: int) -> str:
@@ -267,12 +289,13 @@ def _forget_derived(files: Files, folder: str, base_offset: int) -> None:
             files.remove(f"{folder}/{name}")
 
 
-def ask_for_recovery(folder: DataFolder, name: str, base_offset: int) -> None:
-    """Let the next start recover this log from here on, whatever the state file said of it."""
-    saved = read_state(folder.files, folder.path)
+def ask_for_recovery(files: Files, data_folder: str, name: str, offset: int) -> None:
+    """Let the next start recover this log from here on, whatever the state file said of it. Durable on return."""
+    saved = read_state(files, data_folder)
     log = saved.logs.get(name)
     if log is None:
         return
-    state = LogState(log.state.start_offset, -1, min(log.state.recovery_point, base_offset), log.state.high_watermark)
+    state = LogState(log.state.start_offset, -1, min(log.state.recovery_point, offset), log.state.high_watermark)
     logs = dict(saved.logs, **{name: SavedLog(log.topic_id, state, False)})
-    folder.write_state([state_line(other, entry) for other, entry in logs.items()], clean=saved.clean)
+    lines = [state_line(other, entry) for other, entry in logs.items()]
+    write_state(files, data_folder, lines, clean=saved.clean)

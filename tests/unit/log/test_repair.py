@@ -10,7 +10,7 @@ from klamm.core.env.real import RealFiles, real_env
 from klamm.log.folder import DataFolder, SavedLog, read_state, state_line
 from klamm.log.repair import Damage, Loss, ask_for_recovery, losses, repair, survey
 from klamm.log.results import LogState
-from klamm.records.batch import iter_batches
+from klamm.records.batch import iter_batches, read_header
 from klamm.records.record import Record, encode_batch
 
 FILES = RealFiles()
@@ -33,8 +33,9 @@ def segment(folder: Path, base: int, content: bytes) -> Path:
     return path
 
 
-def offsets(path: Path) -> list[int]:
-    return [header.base_offset for _, header in iter_batches(path.read_bytes())]
+def batches(path: Path) -> list[tuple[int, int]]:
+    """(base offset, number of records)"""
+    return [(header.base_offset, header.record_count) for _, header in iter_batches(path.read_bytes())]
 
 
 def flip(content: bytes, at: int) -> bytes:
@@ -65,8 +66,8 @@ def test_a_flipped_byte_costs_one_batch(tmp_path: Path) -> None:
     kept = repair(FILES, found, cut=False)
     assert kept == [f"{path}.{2 * SIZE}.damaged"]
     assert Path(kept[0]).read_bytes() == flip(BATCHES[2], 70)
-    assert offsets(path) == [0, 2, 6, 8, 10]
-    assert survey(FILES, str(tmp_path)).damages == []
+    assert batches(path) == [(0, 2), (2, 2), (4, 0), (6, 2), (8, 2), (10, 2)]
+    assert survey(FILES, str(tmp_path)) == found._replace(damages=[])
 
 
 def test_a_cut_ends_the_log_before_the_damage_and_keeps_the_rest_aside(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_a_cut_ends_the_log_before_the_damage_and_keeps_the_rest_aside(tmp_path:
     kept = repair(FILES, found, cut=True)
     assert kept == [f"{path}.{SIZE}.damaged", f"{later}.damaged"]
     assert sum(Path(k).stat().st_size for k in kept) == 5 * SIZE
-    assert offsets(path) == [0] and not later.exists()
+    assert batches(path) == [(0, 2)] and not later.exists()
     assert survey(FILES, str(tmp_path)).damages == []
 
 
@@ -97,7 +98,7 @@ def test_a_damaged_header_is_found_and_passed_over(tmp_path: Path, at: int) -> N
     found = survey(FILES, str(tmp_path))
     assert [(d.position, d.size, d.first_offset, d.next_offset) for d in found.damages] == [(SIZE, SIZE, 2, 4)]
     repair(FILES, found, cut=False)
-    assert offsets(path) == [0, 4, 6, 8, 10]
+    assert batches(path) == [(0, 2), (2, 0), (4, 2), (6, 2), (8, 2), (10, 2)]
 
 
 def test_a_hole_of_zeros_is_passed_over(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_a_hole_of_zeros_is_passed_over(tmp_path: Path) -> None:
     found = survey(FILES, str(tmp_path))
     assert [(d.size, d.first_offset, d.next_offset) for d in found.damages] == [(5000, 2, 8)]
     repair(FILES, found, cut=False)
-    assert offsets(path) == [0, 8]
+    assert batches(path) == [(0, 2), (2, 0), (8, 2)]
 
 
 def test_a_batch_inside_of_a_damaged_records_value_is_not_taken_for_one_of_the_log(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_batch_inside_of_a_damaged_records_value_is_not_taken_for_one_of_the_l
     found = survey(FILES, str(tmp_path))
     assert [(d.first_offset, d.next_offset) for d in found.damages] == [(2, 3)]
     repair(FILES, found, cut=False)
-    assert offsets(path) == [0, 3]
+    assert batches(path) == [(0, 2), (2, 0), (3, 2)]
 
 
 def test_a_torn_tail_is_damage_to_the_end(tmp_path: Path) -> None:
@@ -123,13 +124,26 @@ def test_a_torn_tail_is_damage_to_the_end(tmp_path: Path) -> None:
     assert [(d.size, d.first_offset, d.next_offset) for d in found.damages] == [(SIZE - 3, 10, None)]
     assert "ends inside of a batch" in found.damages[0].reason
     repair(FILES, found, cut=False)
-    assert offsets(path) == [0, 2, 4, 6, 8]
+    assert batches(path) == [(0, 2), (2, 2), (4, 2), (6, 2), (8, 2)]
 
 
 def test_a_torn_segment_in_the_middle_loses_up_to_the_next_one(tmp_path: Path) -> None:
-    segment(tmp_path, 0, b"".join(BATCHES[:3])[:-3])
+    path = segment(tmp_path, 0, b"".join(BATCHES[:3])[:-3])
     segment(tmp_path, 6, b"".join(BATCHES[3:]))
-    assert [(d.first_offset, d.next_offset) for d in survey(FILES, str(tmp_path)).damages] == [(4, 6)]
+    found = survey(FILES, str(tmp_path))
+    assert [(d.first_offset, d.next_offset) for d in found.damages] == [(4, 6)]
+    repair(FILES, found, cut=False)
+    assert batches(path) == [(0, 2), (2, 2), (4, 0)]
+
+
+def test_a_segment_that_is_missing_leaves_a_gap_that_is_filled(tmp_path: Path) -> None:
+    path = segment(tmp_path, 0, BATCHES[0])
+    segment(tmp_path, 6, BATCHES[3])
+    found = survey(FILES, str(tmp_path))
+    assert [(d.size, d.first_offset, d.next_offset) for d in found.damages] == [(0, 2, 6)]
+    assert repair(FILES, found, cut=False) == []
+    assert batches(path) == [(0, 2), (2, 0)]
+    assert survey(FILES, str(tmp_path)).damages == []
 
 
 def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
@@ -143,7 +157,7 @@ def test_an_offset_that_jumps_ahead_costs_only_its_own_batch(tmp_path: Path) -> 
     (damage,) = survey(FILES, str(tmp_path)).damages
     assert (damage.position, damage.size, damage.next_offset) == (SIZE, SIZE, 4) and "offset 4 follows" in damage.reason
     repair(FILES, survey(FILES, str(tmp_path)), cut=False)
-    assert offsets(path) == [0, 4, 6, 8, 10]
+    assert batches(path) == [(0, 2), (2, 0), (4, 2), (6, 2), (8, 2), (10, 2)]
 
 
 def test_a_batch_that_reaches_into_the_next_segment_is_damage(tmp_path: Path) -> None:
@@ -168,12 +182,12 @@ def test_after_any_damage_a_repair_leaves_only_batches_that_were_written(
         written.append(batch(base, 1 + size % 3, bytes(size)))
         base += 1 + size % 3
     content = bytearray(b"".join(written))
-    touched = set()
+    original = bytes(content)
     for start, length, byte in hits:
         start %= len(content)
         length = min(length, len(content) - start)
-        touched |= {at for at in range(start, start + length) if content[at] != byte}
         content[start : start + length] = bytes([byte]) * length
+    touched = {at for at, byte in enumerate(content) if byte != original[at]}
     path = segment(folder, 0, bytes(content))
     found = survey(FILES, str(folder))
     repair(FILES, found, cut=cut)
@@ -184,6 +198,7 @@ def test_after_any_damage_a_repair_leaves_only_batches_that_were_written(
     starts = [sum(map(len, written[:i])) for i in range(len(written))]
     whole = [b for b, at in zip(written, starts, strict=True) if not touched & set(range(at, at + len(b)))]
     offset_hit = any(touched & set(range(at, at + 8)) for at in starts)
+    pieces = [piece for piece in pieces if read_header(piece).record_count]
     if cut:
         hurt = next((i for i, b in enumerate(written) if b not in whole), len(written))
         assert pieces[:hurt] == written[:hurt]
@@ -198,8 +213,8 @@ def test_the_state_file_asks_for_a_recovery_of_the_repaired_log_only(tmp_path: P
     good = SavedLog(bytes(16), LogState(0, 9, 9, 9), True)
     bad = SavedLog(bytes(16), LogState(1, 50, 50, 50), True)
     folder.write_state([state_line("good-0", good), state_line("bad-0", bad)], clean=True)
-    ask_for_recovery(folder, "bad-0", 20)
-    ask_for_recovery(folder, "unknown-0", 20)
+    ask_for_recovery(FILES, str(tmp_path), "bad-0", 20)
+    ask_for_recovery(FILES, str(tmp_path), "unknown-0", 20)
     saved = read_state(FILES, str(tmp_path))
     assert saved.clean
     assert saved.logs == {"good-0": good, "bad-0": SavedLog(bytes(16), LogState(1, -1, 20, 50), False)}
