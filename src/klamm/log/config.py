@@ -1,4 +1,4 @@
-"""The settings of one log, Kafka's topic options in the units the log computes with. Immutable: a change is a new one."""
+"""The settings of one log: Kafka's topic options, in the units the log computes with. A change is a new one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,437 @@
+"""The life of a log: opening, rolling, flushing, failing, closing. Appending and reading are in `log.py`.
+
+A log that was closed cleanly opens without touching the disk and loads at its first use. One that was not is recovered
+before it opens (`recovery.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from klamm.core.env import Env
+from klamm.core.errors import ErrorCode
+from klamm.log.config import LogConfig
+from klamm.log.epochs import LeaderEpochs
+from klamm.log.flusher import Finished, Flusher, Plan
+from klamm.log.handles import Handles
+from klamm.log.producer_state import ProducerStates
+from klamm.log.reader import Reader
+from klamm.log.recovery import DISK_FULL, LogDamaged, load_segments, recover
+from klamm.log.replay import load_epochs, producers_at
+from klamm.log.results import LogState, Rejected
+from klamm.log.segment import Segment, remove_if_there, write_file
+from klamm.log.segments import Segments
+from klamm.log.writer import SLOW_WRITE_S, Done, Writer
+from klamm.records.batch import CorruptBatch
+
+FRESH: Final = LogState(0, 0, 0, 0)
+
+
+class LogBase:
+    __slots__ = (
+        "_active",
+        "_clock",
+        "_cutting",
+        "_epoch",
+        "_epochs",
+        "_epochs_dirty",
+        "_flusher",
+        "_folder_is_new",
+        "_names_are_new",
+        "_next_offset",
+        "_on_create",
+        "_position",
+        "_producers",
+        "_reader",
+        "_rolled",
+        "_segments",
+        "_writer",
+        "config",
+        "dirty_since_ms",
+        "end_offset",
+        "env",
+        "failure",
+        "handles",
+        "high_watermark",
+        "listener",
+        "name",
+        "path",
+        "recovery_point",
+        "start_offset",
+    )
+
+    def __init__(
+        self,
+        env: Env,
+        path: str,
+        config: LogConfig,
+        name: str,
+        handles: Handles,
+        state: LogState,
+        on_create: Callable[[], None] | None,
+    ) -> None:
+        self.env = env
+        self.path = path
+        self.config = config  # may be replaced at any time
+        self.name = name
+        self.handles = handles
+        self.start_offset = state.start_offset
+        self.end_offset = state.end_offset  # written and visible
+        self.recovery_point = state.recovery_point  # all below is durable
+        self.high_watermark = state.high_watermark  # kept here for the replica layer, saved with the state
+        self.failure: str | None = None  # why this log is offline
+        self.listener: Callable[[Any], None] | None = None  # called with the log: `end_offset` moved, or it failed
+        self.dirty_since_ms = -1  # since when something waits for a flush
+        self._on_create = on_create
+        self._clock = env.clock
+        self._next_offset = state.end_offset  # ahead of end_offset while writes are queued
+        self._position = 0  # in the active segment, where the next batch goes
+        self._epoch = -1  # the leader epoch of the last append
+        self._segments: Segments | None = None  # None: not loaded
+        self._active: Segment | None = None
+        self._reader: Reader | None = None
+        self._producers: ProducerStates | None = None
+        self._epochs: LeaderEpochs | None = None
+        self._epochs_dirty = False
+        self._folder_is_new = False
+        self._names_are_new = False
+        self._rolled: list[tuple[Segment, bytes]] = []  # finished, not flushed; with the producers' state at its end
+        self._writer: Writer | None = None  # None: writes go inline
+        self._flusher: Flusher | None = None
+        self._cutting: asyncio.Future[None] | None = None
+
+    # ---- state
+
+    def state(self) -> LogState:
+        return LogState(self.start_offset, self.end_offset, self.recovery_point, self.high_watermark)
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything was read or written since a clean start."""
+        return self._segments is not None
+
+    @property
+    def size_bytes(self) -> int:
+        return self._loaded().size_bytes
+
+    @property
+    def producers(self) -> ProducerStates:
+        if self._producers is None:
+            now_ms = self._clock.time_ms()
+            self._producers = producers_at(self.env.files, self._loaded(), self.end_offset, now_ms)
+        return self._producers
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        if self._epochs is None:
+            self._epochs, rebuilt = load_epochs(self.env.files, self.path, self._loaded().items)
+            self._epochs_dirty |= rebuilt
+        return self._epochs
+
+    # ---- opening
+
+    def load(self) -> None:
+        """Look at the folder of a log that was closed cleanly. Done at first use; may be run in the executor before."""
+        if self._segments is not None or self.failure is not None:
+            return
+        try:
+            segments, leftovers = load_segments(self.env, self.path, self.config, self.state())
+        except (LogDamaged, CorruptBatch):
+            self._recover(self.state())  # somebody has changed the files since the clean stop
+            return
+        except OSError as error:
+            self._fail(f"cannot be opened: {error}")
+            return
+        self._adopt(segments)
+        if leftovers:
+            self._remove_later(leftovers)
+
+    def _loaded(self) -> Segments:
+        if self._segments is None:
+            self.load()
+        return self._segments or Segments(self.handles, self.path)
+
+    def _adopt(self, segments: Segments) -> None:
+        segments.use(self.handles)
+        self._segments = segments
+        self._reader = Reader(segments)
+        self._active = segments.items[-1] if segments.items else None
+        self._position = self._active.size if self._active is not None else 0
+
+    def _recover(self, checkpoint: LogState) -> None:
+        """Blocks. Sets `failure` where something below the recovery point is damaged."""
+        try:
+            found = recover(self.env, self.path, self.config, checkpoint)
+        except LogDamaged as damage:
+            self._fail(str(damage))
+            return
+        except OSError as error:
+            self._fail(f"cannot be recovered: {error}")
+            return
+        self.start_offset = found.start_offset
+        self.end_offset = self._next_offset = found.end_offset
+        self.recovery_point = found.end_offset if found.durable else min(checkpoint.recovery_point, found.end_offset)
+        self._epochs_dirty = self._names_are_new = not found.durable
+        self.high_watermark = min(max(checkpoint.high_watermark, found.start_offset), found.end_offset)
+        self._producers = found.producers
+        self._epochs = found.epochs
+        self._epoch = found.epochs.latest
+        self._adopt(found.segments)
+
+    def _remove_later(self, paths: list[str]) -> None:
+        """Off the loop: removing a large file can take long."""
+        files = self.env.files
+
+        def remove() -> None:
+            for path in paths:
+                try:
+                    remove_if_there(files, path)
+                except OSError:
+                    pass  # tried again at the next start
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            remove()
+        else:
+            self.env.executor.submit(remove)
+
+    # ---- rolling
+
+    def _first_segment(self, now_ms: int) -> Segment:
+        """The active segment, made if this is the log's first append. OSError if that fails."""
+        segments = self._loaded()
+        if self._active is None and self.failure is None:
+            files = self.env.files
+            if not files.exists(self.path):
+                files.make_dirs(self.path)
+                self._folder_is_new = True
+                if self._on_create is not None:
+                    self._on_create()
+            self._active = segments.add(self._next_offset, now_ms)
+            self._position = 0
+            self._names_are_new = True
+        assert self._active is not None
+        return self._active
+
+    def _roll(self, now_ms: int) -> Segment:
+        """Finish the active segment and start the next one, at the next offset. OSError if its file cannot be made."""
+        segments, old = self._segments, self._active
+        assert segments is not None and old is not None
+        snapshot = self.producers.snapshot(self._next_offset)
+        segment = self._active = segments.add(self._next_offset, now_ms)
+        self._position = 0
+        self._names_are_new = True
+        self._rolled.append((old, snapshot))
+        self._flushing().request(whole=False)
+        return segment
+
+    def _new_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """The checkpoint is written by the next flush: below the recovery point it must be right, above it the
+        batches themselves say their epoch."""
+        self._epoch = leader_epoch
+        if leader_epoch >= 0 and self.epochs.assign(leader_epoch, start_offset):
+            self._epochs_dirty = True
+
+    # ---- flushing
+
+    def flush(self) -> asyncio.Future[Rejected | None]:
+        """Make everything durable that is written now; `recovery_point` has moved when the future is done."""
+        if self.failure is not None:
+            future: asyncio.Future[Rejected | None] = asyncio.get_running_loop().create_future()
+            future.set_result(self._offline())
+            return future
+        return self._flushing().flush()
+
+    def _flushing(self) -> Flusher:
+        if self._flusher is None:
+            self._flusher = Flusher(self.env, self._plan_flush, self._flushed)
+        return self._flusher
+
+    def _plan_flush(self, whole: bool) -> Plan | None:
+        segments, end = self._segments, self.end_offset
+        if segments is None or self._cutting is not None or self.failure is not None:
+            return None
+        finished: list[Finished] = []
+        while self._rolled and (next_offset := self._rolled[0][0].next_offset) is not None and next_offset <= end:
+            segment, snapshot = self._rolled.pop(0)
+            segment.finish()
+            path = segments.snapshot_path(next_offset)
+            finished.append(Finished(segment, segment.open_file(), segment.index_data(), path, snapshot))
+        active = None
+        if whole and segments.items and self.recovery_point < end:
+            last = segments.items[max(0, segments.at(end - 1))]
+            if not any(last is done.segment for done in finished):
+                active = last, last.open_file()
+        if not finished and active is None and not (whole and self._epochs_dirty):
+            return None
+        target = end if whole else finished[-1].segment.next_offset
+        assert target is not None
+        epochs = self.epochs.dump() if self._epochs_dirty else None
+        self._epochs_dirty = False
+        return Plan(target, self.path, finished, active, epochs, self._take_new_names())
+
+    def _take_new_names(self) -> list[str]:
+        folders = [self.path] if self._names_are_new else []
+        if self._folder_is_new:
+            folders.append(os.path.dirname(self.path))
+        self._names_are_new = self._folder_is_new = False
+        return folders
+
+    def _flushed(self, plan: Plan | OSError) -> None:
+        if isinstance(plan, OSError):
+            self._fail(f"flush failed: {plan}")
+            self._tell()
+            return
+        for done in plan.finished:
+            assert self._segments is not None and done.segment.next_offset is not None
+            self._segments.snapshots.append(done.segment.next_offset)
+            done.segment.release_indexes()
+        self._durable_to(plan.target)
+
+    def _durable_to(self, offset: int) -> None:
+        if offset > self.recovery_point:
+            self.recovery_point = offset
+        if self.recovery_point >= self.end_offset:
+            self.dirty_since_ms = -1
+
+    # ---- the ordered writer
+
+    def _use_writer(self) -> Writer:
+        if self._writer is None:
+            self._writer = Writer(self.env, self._written, self._take_new_names)
+        return self._writer
+
+    def _written(self, done: Done) -> bool:
+        """A job of the writer has ended; whether the next one has to sync."""
+        if done.error is not None:
+            self._writes_lost(done.error)
+            return False
+        config, segment = self.config, done.segment
+        for write in done.writes:
+            for position, last_offset, timestamp, size in write.batches:
+                segment.add(last_offset, timestamp, position, config.index_interval_bytes, config.max_index_bytes)
+                segment.size = position + size
+                self.end_offset = last_offset + 1
+        if done.synced:
+            if self._rolled or self._epochs_dirty or not self._flushing().idle:
+                self._flushing().request(whole=True)
+            else:
+                self._durable_to(self.end_offset)
+        if self._rolled:
+            self._flushing().request(whole=False)
+        if self._writer is not None and self._writer.idle and done.took_s < SLOW_WRITE_S:
+            self._writer = None
+        self._tell()
+        return self._next_offset - self.recovery_point >= config.flush_messages
+
+    def _writes_lost(self, error: OSError) -> None:
+        """Queued batches that were promised a place do not have one. Whoever waits for them has to hear of it, so the
+        log fails for a moment even if only the disk is full; then it is cut back to what is written, and goes on."""
+        self._fail(f"write failed: {error}")
+        assert self._writer is not None
+        self._writer.drop()
+        self._tell()
+        if error.errno in DISK_FULL:
+            self._cutting = self.env.executor.submit(self._cut_back)
+            self._cutting.add_done_callback(self._cut_finished)
+
+    def _cut_back(self) -> None:
+        raise NotImplementedError
+
+    def _cut_finished(self, cutting: asyncio.Future[None]) -> None:
+        self._cutting = None
+        if cutting.cancelled():
+            return
+        error = cutting.exception()
+        if error is None:
+            self.failure = None
+            self._writer = None
+        elif isinstance(error, OSError):
+            self._fail(f"cutting back after a failed write failed as well: {error}")
+        else:
+            raise error
+
+    # ---- failing
+
+    def _offline(self) -> Rejected:
+        return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.failure}")
+
+    def _fail(self, reason: str) -> None:
+        self.failure = reason
+
+    def _tell(self) -> None:
+        if self.listener is not None:
+            self.listener(self)
+
+    # ---- closing
+
+    async def settle(self) -> None:
+        """Wait for queued writes and running flushes and give back all handles: what blocks may run in a thread then,
+        as long as nobody uses the log."""
+        while True:
+            if self._writer is not None and self._writer.job is not None:
+                await asyncio.wait([self._writer.job])
+            elif self._cutting is not None:
+                await asyncio.wait([self._cutting])
+            elif self._flusher is not None and not self._flusher.idle:
+                await self._flusher.wait()
+            else:
+                break
+            await asyncio.sleep(0)  # their callbacks run first
+        if self._segments is not None:
+            self._segments.use(self.handles)
+
+    def _assert_settled(self) -> None:
+        assert self._writer is None or self._writer.idle, "queued writes: await settle() first"
+        assert self._flusher is None or self._flusher.idle, "a flush is running: await settle() first"
+
+    def close(self) -> LogState | None:
+        """Make everything durable, indexes and producers' state included, so that the next start has nothing to do but
+        to believe the state. None if it cannot be believed: the log has failed, and the next start has to look. Blocks.
+        The log must be settled."""
+        self._assert_settled()
+        segments = self._segments
+        if segments is None or self.failure is not None:
+            self.discard()
+            return None if self.failure is not None else self.state()
+        segments.use(Handles(self.env.files))
+        try:
+            if self._active is not None:
+                self._save(segments, self._active)
+        except OSError as error:
+            self._fail(f"closing failed: {error}")
+        self.discard()
+        return self._closed_state()
+
+    def _closed_state(self) -> LogState | None:
+        if self.failure is not None:
+            return None
+        self.recovery_point = self.end_offset
+        return self.state()
+
+    def _save(self, segments: Segments, active: Segment) -> None:
+        files = self.env.files
+        snapshot = self.producers.snapshot(self.end_offset)
+        active.finish()
+        finished = [
+            Finished(segment, segment.open_file(), segment.index_data(), segments.snapshot_path(offset), state)
+            for segment, state in self._rolled
+            if (offset := segment.next_offset) is not None
+        ]
+        epochs = self.epochs.dump() if self._epochs_dirty else None
+        self._names_are_new = True  # index and snapshot
+        plan = Plan(self.end_offset, self.path, finished, (active, active.open_file()), epochs, self._take_new_names())
+        if self.end_offset not in segments.snapshots:
+            write_file(files, segments.snapshot_path(self.end_offset), snapshot)
+        active.write_indexes(files, active.index_data())
+        plan.run(files)
+
+    def discard(self) -> None:
+        """Close all files and leave them as they are."""
+        if self._segments is not None:
+            self._segments.use(self.handles)
+        self._segments = self._active = self._reader = None

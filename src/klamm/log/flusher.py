@@ -1,0 +1,160 @@
+"""Making a log durable: what a flush syncs and writes, run in the executor, one at a time for each log.
+
+A flush covers the data of the segments since the recovery point, the indexes and producer snapshots of those that were
+finished in between, the leader epochs if they changed, and the names of new files. The recovery point moves only after
+all of that: below it, nothing is looked at again after a crash. A sync that failed is never tried again: the kernel may
+have dropped the pages and would report success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from klamm.core.env import Env, File, Files
+from klamm.core.errors import ErrorCode
+from klamm.log.epochs import CHECKPOINT_NAME
+from klamm.log.results import Rejected
+from klamm.log.segment import Segment, write_file
+
+
+class Finished(NamedTuple):
+    """A segment that was rolled, and the producers' state at its end."""
+
+    segment: Segment
+    file: File
+    indexes: tuple[bytes, bytes]
+    snapshot_path: str
+    snapshot: bytes
+
+
+class Plan(NamedTuple):
+    """What one flush does; made on the loop, so that the job touches nothing that changes meanwhile."""
+
+    target: int  # the recovery point afterwards
+    folder: str
+    finished: list[Finished]
+    active: tuple[Segment, File] | None
+    epochs: bytes | None
+    folders: list[str]  # whose names have to become durable
+
+    def run(self, files: Files) -> None:
+        """Blocks."""
+        for segment, file, indexes, snapshot_path, snapshot in self.finished:
+            file.sync()
+            segment.write_indexes(files, indexes)
+            write_file(files, snapshot_path, snapshot)
+            if segment.txns is not None:
+                segment.txns.sync()
+        if self.active is not None:
+            segment, file = self.active
+            file.sync()
+            if segment.txns is not None:
+                segment.txns.sync()
+        if self.epochs is not None:
+            files.write_atomically(f"{self.folder}/{CHECKPOINT_NAME}", self.epochs)
+        for folder in self.folders:
+            files.sync_dir(folder)
+
+    def pinned(self) -> list[File]:
+        pins = [finished.file for finished in self.finished]
+        if self.active is not None:
+            pins.append(self.active[1])
+        return pins
+
+
+class Flusher:
+    """Runs plans one after another; requests that come during one share the next. All calls on the loop.
+
+    `plan(whole)` makes the next plan: all that is written, or without the active segment's data. `report` is called
+    after each, with the plan that was carried out or with what went wrong."""
+
+    __slots__ = ("_env", "_job", "_plan", "_report", "_waiting", "_wanted", "_whole")
+
+    def __init__(self, env: Env, plan: Callable[[bool], Plan | None], report: Callable[[Plan | OSError], None]) -> None:
+        self._env = env
+        self._plan = plan
+        self._report = report
+        self._job: asyncio.Future[OSError | None] | None = None
+        self._waiting: list[asyncio.Future[Rejected | None]] = []
+        self._wanted = False
+        self._whole = False
+
+    @property
+    def idle(self) -> bool:
+        return self._job is None
+
+    async def wait(self) -> None:
+        """Until the running flush is done."""
+        if self._job is not None:
+            await asyncio.wait([self._job])
+
+    def request(self, *, whole: bool) -> None:
+        """Flush soon, nobody waits for it."""
+        self._wanted = True
+        self._whole |= whole
+        if self._job is None:
+            self._start()
+
+    def flush(self) -> asyncio.Future[Rejected | None]:
+        """Done when everything that is written now is durable."""
+        future: asyncio.Future[Rejected | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self.request(whole=True)
+        return future
+
+    def _start(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        whole, self._whole, self._wanted = self._whole, False, False
+        try:
+            plan = self._plan(whole)
+        except OSError as error:
+            self._report(error)
+            _settle(waiting, error)
+            return
+        if plan is None:
+            _settle(waiting, None)
+            return
+        pinned = plan.pinned()
+        for file in pinned:
+            file.pin()
+        self._job = self._env.executor.submit(_run, plan, self._env.files)
+        self._job.add_done_callback(lambda job: self._finished(job, plan, pinned, waiting))
+
+    def _finished(
+        self,
+        job: asyncio.Future[OSError | None],
+        plan: Plan,
+        pinned: list[File],
+        waiting: list[asyncio.Future[Rejected | None]],
+    ) -> None:
+        self._job = None
+        for file in pinned:
+            file.unpin()
+        if job.cancelled():
+            return  # the loop is going down
+        error = job.result()
+        self._report(plan if error is None else error)
+        _settle(waiting, error)
+        if error is not None:
+            waiting, self._waiting = self._waiting, []
+            _settle(waiting, error)
+            self._wanted = False
+        elif self._wanted:
+            self._start()
+
+
+def _run(plan: Plan, files: Files) -> OSError | None:
+    try:
+        plan.run(files)
+    except OSError as error:
+        return error
+    return None
+
+
+def _settle(waiting: list[asyncio.Future[Rejected | None]], error: OSError | None) -> None:
+    answer = None if error is None else Rejected(ErrorCode.KAFKA_STORAGE_ERROR, f"flush failed: {error}")
+    for future in waiting:
+        if not future.done():
+            future.set_result(answer)
