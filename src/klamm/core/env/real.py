@@ -227,10 +227,11 @@ class ThreadExecutor:
 
 
 def real_env(*, seed: int | None = None, io_threads: int = 4) -> Env:
+    executor = ThreadExecutor(io_threads)
     return Env(
         clock=RealClock(),
         rng=random.SystemRandom() if seed is None else random.Random(seed),
         files=RealFiles(),
-        executor=ThreadExecutor(io_threads),
-        network=RealNetwork(),
+        executor=executor,
+        network=RealNetwork(executor),
     )

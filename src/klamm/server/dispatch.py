@@ -1,0 +1,254 @@
+"""From a frame to its API's handler, and from the handler's answer to a frame.
+
+Which versions are served comes from the APIs themselves. Whatever a peer sends, and whatever a handler does, the
+broker goes on: a request that makes no sense, or a version that is not served, costs that connection; a handler that
+fails is logged and answered with the API's error answer, or costs that connection. Only a broken invariant (an
+AssertionError) stops the broker, through `on_broken`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from struct import Struct as Packer
+from typing import Any
+
+from klamm.apis.api import Api, Broker, Context, Encoded, Pending, Response
+from klamm.core.env import Clock, Part
+from klamm.core.errors import BrokerError, ErrorCode
+from klamm.server.connection import Connection
+from klamm.server.logging import LimitedLog
+from klamm.server.outbox import Slot
+from klamm.wire import ProtocolError, Struct, decode
+from klamm.wire.frames import API_VERSIONS, decode_request_header, encode_response
+from klamm.wire.messages import first_flexible
+
+_logger = logging.getLogger(__name__)
+
+_KEY_VERSION_ID = Packer(">hhi")  # the first bytes of every request header there ever was
+_HEAD = Packer(">ii")  # size, correlation id
+_FLEXIBLE_HEAD = Packer(">iix")  # and no tagged fields
+
+
+class Route:
+    """One API as the dispatcher uses it, with its counters. Times are from frame to answer."""
+
+    __slots__ = (
+        "api",
+        "failures",
+        "first",
+        "handle",
+        "last",
+        "max_s",
+        "request",
+        "request_bytes",
+        "requests",
+        "response_bytes",
+        "total_s",
+    )
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.first, self.last = api.versions
+        self.request = api.request
+        self.handle = api.handle
+        self.requests = 0
+        self.request_bytes = 0
+        self.response_bytes = 0
+        self.failures = 0
+        self.total_s = 0.0
+        self.max_s = 0.0
+
+    def answered(self, parts: list[Part], took_s: float) -> None:
+        for part in parts:
+            self.response_bytes += part.size if isinstance(part, tuple) else len(part)
+        self.total_s += took_s
+        if took_s > self.max_s:
+            self.max_s = took_s
+
+
+class Dispatcher:
+    """The `Handler` of the broker's connections."""
+
+    __slots__ = ("_broker", "log", "now", "on_broken", "routes", "tasks")
+
+    def __init__(
+        self, broker: Broker, apis: Iterable[Api], clock: Clock, on_broken: Callable[[BaseException], None]
+    ) -> None:
+        self._broker = broker
+        self.now = clock.monotonic
+        self.log = LimitedLog(_logger, clock)
+        self.on_broken = on_broken
+        self.routes = {api.key: Route(api) for api in apis}
+        self.tasks: set[asyncio.Future[Any]] = set()  # the loop itself holds them only weakly
+
+    def handle(self, connection: Connection, frame: memoryview) -> None:
+        started = self.now()
+        try:
+            key, version, correlation_id, client_id, body = decode_request_header(frame)
+            route = self.routes.get(key)
+            if route is None or not route.first <= version <= route.last:
+                self._refuse(connection, key, version, correlation_id)
+                return
+            route.requests += 1
+            route.request_bytes += len(frame)
+            # As with Kafka, bytes behind the last field are let pass.
+            request = decode(route.request, frame, version, body, allow_trailing=True)
+        except ProtocolError as error:
+            self._malformed(connection, frame, error)
+            return
+        try:
+            answer = route.handle(Context(self._broker, connection.peer, version, client_id), request)
+            if isinstance(answer, Struct):
+                parts = encode_response(answer, key, version, correlation_id)
+                connection.outbox.answer(parts)
+                route.answered(parts, self.now() - started)
+            elif answer is not None:
+                _Call(self, connection, route, version, correlation_id, request, started).take(answer, len(frame))
+        except Exception as error:  # noqa: BLE001 - whatever a handler does, the broker goes on
+            _Call(self, connection, route, version, correlation_id, request, started).fail(error)
+
+    def _refuse(self, connection: Connection, key: int, version: int, correlation_id: int) -> None:
+        """An API or a version that is not served. Only ApiVersions has an answer to that (KIP-511)."""
+        route = self.routes.get(key)
+        if route is None:
+            connection.abort(f"API key {key} (version {version}) is not served")
+        elif key == API_VERSIONS:
+            connection.outbox.answer(_supported_api_versions(route.api, correlation_id))
+        else:
+            connection.abort(f"{route.api.name} version {version} is not served, {route.first} to {route.last} are")
+
+    def _malformed(self, connection: Connection, frame: memoryview, error: ProtocolError) -> None:
+        # A header of the future may be one that we cannot read; the client still has to learn what we speak.
+        if len(frame) >= _KEY_VERSION_ID.size:
+            key, version, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
+            route = self.routes.get(key)
+            if route is not None and key == API_VERSIONS and version > route.last:
+                self._refuse(connection, key, version, correlation_id)
+                return
+        connection.abort(f"malformed request: {error}")
+
+
+class _Call:
+    """A request whose answer is not simply there: it comes later, is encoded already, or the handler failed."""
+
+    __slots__ = (
+        "_connection",
+        "_correlation_id",
+        "_dispatcher",
+        "_request",
+        "_route",
+        "_slot",
+        "_started",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        connection: Connection,
+        route: Route,
+        version: int,
+        correlation_id: int,
+        request: Struct,
+        started: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._connection = connection
+        self._route = route
+        self._version = version
+        self._correlation_id = correlation_id
+        self._request = request
+        self._started = started
+        self._slot: Slot | None = None
+
+    def take(self, answer: Encoded | Pending | Awaitable[Response], frame_bytes: int) -> None:
+        if isinstance(answer, Encoded):
+            self._respond(answer)
+            return
+        slot = self._slot = self._connection.outbox.reserve(frame_bytes)
+        if isinstance(answer, Pending):
+            slot.cancel = answer.cancel
+            answer.then(self._respond)
+            return
+        # It has not begun to run, and will look at its request when it does.
+        self._connection.keep_frame()
+        task: asyncio.Future[Response] = asyncio.ensure_future(answer)
+        self._dispatcher.tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Future[Response]) -> None:
+        self._dispatcher.tasks.discard(task)
+        if task.cancelled():
+            self._connection.abort(None)
+            return
+        error = task.exception()
+        if error is None:
+            self._respond(task.result())
+        elif isinstance(error, Exception):
+            self.fail(error)
+        else:
+            raise error
+
+    def _respond(self, response: Response | None) -> None:
+        if not self._connection.is_open:
+            return
+        try:
+            self._deliver(self._encode(response))
+        except Exception as error:  # noqa: BLE001 - a response that cannot be encoded must not hurt who completed it
+            self.fail(error)
+
+    def _encode(self, response: Response | None) -> list[Part]:
+        if response is None:
+            return []
+        key = self._route.api.key
+        if isinstance(response, Encoded):
+            flexible = self._version >= first_flexible(key) and key != API_VERSIONS
+            head = _FLEXIBLE_HEAD if flexible else _HEAD
+            return [head.pack(head.size - 4 + len(response.body), self._correlation_id), response.body]
+        return encode_response(response, key, self._version, self._correlation_id)
+
+    def _deliver(self, parts: list[Part]) -> None:
+        if self._slot is None:
+            self._connection.outbox.answer(parts)
+        else:
+            self._slot.fill(parts)
+        self._route.answered(parts, self._dispatcher.now() - self._started)
+
+    def fail(self, error: Exception) -> None:
+        """The handler failed as a whole. Must not raise."""
+        route, dispatcher, connection = self._route, self._dispatcher, self._connection
+        route.failures += 1
+        what = f"{route.api.name} v{self._version}"
+        if isinstance(error, AssertionError):
+            _logger.critical("a broken invariant in %s stops the broker", what, exc_info=error)
+            connection.abort(None)
+            dispatcher.on_broken(error)
+            return
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(error, BrokerError):
+            code = error.code
+        else:
+            dispatcher.log.error("%s of %s failed", what, connection, failure=error)
+        if not connection.is_open:
+            return
+        try:
+            response = route.api.on_error(self._request, self._version, code) if route.api.on_error else None
+            if response is not None:
+                self._deliver(self._encode(response))
+                return
+        except Exception as second:  # noqa: BLE001 - the answer failed as the request did; the connection goes
+            dispatcher.log.error("no error answer for %s", what, failure=second)
+        connection.abort(f"{what} failed: {error}")
+
+
+def _supported_api_versions(api: Api, correlation_id: int) -> list[Part]:
+    """Error 35 in a body of version 0, with the one entry that says which versions of ApiVersions there are."""
+    from klamm.wire.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
+
+    response = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(api_key=API_VERSIONS, min_version=api.advertised.first, max_version=api.advertised.last)],
+    )
+    return encode_response(response, API_VERSIONS, 0, correlation_id)

@@ -1,0 +1,229 @@
+"""One broker, put together: what is made in which order, and how it comes down again.
+
+Start: lock the folder, load the metadata, know (and where needed recover) the logs, bind the listeners, become the
+controller, register with the addresses that were bound, and only then let requests through. Stop is the way back.
+Nothing here knows the operating system: the environment is handed in, and the simulation hands in its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+
+from klamm.apis import registry
+from klamm.apis.api import Broker
+from klamm.apis.metadata_cache import MetadataCache
+from klamm.controller import BrokerRegistration, Controller
+from klamm.core.env import Env
+from klamm.core.errors import BrokerError
+from klamm.core.options import ListenerSpec, OptionError, Options, parse_listeners
+from klamm.log.config import LogConfig
+from klamm.log.folder import DataFolder, FolderError
+from klamm.log.housekeeping import Intervals
+from klamm.log.manager import LogManager
+from klamm.metadata.image import BrokerEndpoint
+from klamm.metadata.local import LocalStore
+from klamm.metadata.publisher import Publisher
+from klamm.metadata.store import MetadataCorrupt
+from klamm.metadata.topic_config import log_config
+from klamm.replica.manager import ReplicaManager
+from klamm.replica.producer_ids import ProducerIds
+from klamm.replica.purgatory import Purgatory
+from klamm.replica.sessions import FetchSessions
+from klamm.server.dispatch import Dispatcher
+from klamm.server.lag import LoopLag
+from klamm.server.limits import Limits
+from klamm.server.listener import Endpoint, Server
+
+STOP_GRACE_S = 10.0
+"""How long a stopping broker waits for clients to take their last answers."""
+
+_logger = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """Why the broker cannot start: one sentence for the user."""
+
+
+class Node:
+    """A standalone broker: the only node of its cluster, and its controller."""
+
+    def __init__(self, env: Env, data: str, options: Options) -> None:
+        self.env = env
+        self.data = data
+        self.options = options
+        self.lag = LoopLag(env.clock)
+        self._broken = asyncio.Event()
+        self._folder: DataFolder | None = None
+        self._store: LocalStore | None = None
+        self._controller: Controller | None = None
+        self._logs: LogManager | None = None
+        self._server: Server | None = None
+
+    # ---- start
+
+    async def start(self) -> None:
+        """StartError if it cannot be; what was opened until then is closed again."""
+        for warning in self.options.warnings:
+            _logger.warning("%s", warning)
+        try:
+            await self._start()
+        except (FolderError, MetadataCorrupt, OptionError, BrokerError) as error:
+            await self.stop(clean=False)
+            raise StartError(str(error)) from error
+        except BaseException:
+            await self.stop(clean=False)
+            raise
+
+    async def _start(self) -> None:
+        env, options = self.env, self.options
+        listeners = parse_listeners(options)
+        node_id = options.node_id
+        folder = self._folder = await env.executor.submit(lambda: DataFolder.open(env, self.data, node_id=node_id))
+        store = self._store = LocalStore(env, f"{folder.path}/metadata")
+        publisher = Publisher(await store.load())
+        store.follow(publisher.replay, publisher.reset)
+        controller = self._controller = Controller(env, store, publisher, options)
+        logs = self._logs = await self._open_logs(folder, publisher)
+        replicas = ReplicaManager(node_id, logs, options)
+        publisher.subscribe(replicas.apply)
+        apis = registry.load()
+        broker = Broker(
+            env=env,
+            node_id=node_id,
+            cluster_id=folder.cluster_id,
+            options=options,
+            metadata=publisher,
+            controller=controller,
+            replicas=replicas,
+            purgatory=Purgatory(asyncio.get_running_loop(), options.get_int("klamm.delayed.requests")),
+            sessions=FetchSessions(
+                lambda: env.rng.randrange(1, 2**31),
+                slots=options.get_int("max.incremental.fetch.session.cache.slots"),
+            ),
+            producer_ids=ProducerIds(lambda: controller.allocate_producer_ids(node_id)),
+            apis=apis,
+            metadata_cache=MetadataCache(),
+        )
+        dispatcher = Dispatcher(broker, apis, env.clock, self._on_broken)
+        server = self._server = Server(env, limits_from(options), dispatcher)
+        await self._bind(server, listeners)
+        await controller.start(node_id)
+        await controller.register_broker(self._registration(server, logs))
+        server.open()
+        logs.start()
+        self.lag.start()
+
+    async def _open_logs(self, folder: DataFolder, publisher: Publisher) -> LogManager:
+        options = self.options
+
+        def config_for(topic: str) -> LogConfig:
+            return log_config(publisher.image, topic, options)
+
+        def topic_id_for(topic: str, index: int) -> bytes | None:
+            state = publisher.image.topics.get(topic)
+            return state.id if state is not None and index < len(state.partitions) else None
+
+        try:
+            return await LogManager.open(
+                self.env,
+                folder,
+                config_for=config_for,
+                topic_id_for=topic_id_for,
+                intervals=Intervals(
+                    log_retention_check_interval_ms=options.get_int("log.retention.check.interval.ms"),
+                    producer_id_expiration_check_interval_ms=options.get_int(
+                        "producer.id.expiration.check.interval.ms"
+                    ),
+                    log_flush_offset_checkpoint_interval_ms=options.get_int("log.flush.offset.checkpoint.interval.ms"),
+                ),
+            )
+        except OSError as error:
+            raise StartError(f"The data folder {folder.path} cannot be used: {error.strerror or error}.") from error
+
+    async def _bind(self, server: Server, listeners: tuple[ListenerSpec, ...]) -> None:
+        for spec in listeners:
+            endpoint = Endpoint(spec.name, spec.host, spec.port, spec.advertised_host, spec.advertised_port)
+            try:
+                await server.bind(endpoint)
+            except OSError as error:
+                raise StartError(_why_not_bound(spec, error)) from error
+
+    def _registration(self, server: Server, logs: LogManager) -> BrokerRegistration:
+        endpoints = [BrokerEndpoint(e.name, e.advertised_host, e.advertised_port) for e in server.endpoints.values()]
+        return BrokerRegistration(
+            self.options.node_id,
+            self.env.uuid(),
+            endpoints,
+            rack=self.options.get_optional_str("broker.rack"),
+            clean=logs.was_clean,
+        )
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, as HOST:PORT."""
+        assert self._server is not None, "not started"
+        return [_address(endpoint.host, endpoint.port) for endpoint in self._server.endpoints.values()]
+
+    # ---- while it runs
+
+    def _on_broken(self, error: BaseException) -> None:
+        self._broken.set()
+
+    async def failed(self) -> None:
+        """Returns when an invariant is broken and the broker must not go on."""
+        await self._broken.wait()
+
+    def log_lag(self) -> None:
+        """Write how late the loop was at worst since the last time somebody asked."""
+        _logger.warning("loop lag max_ms=%.1f", self.lag.max_s * 1000)
+        self.lag.reset()
+
+    # ---- stop
+
+    async def stop(self, *, clean: bool = True) -> None:
+        """Finish what is in flight, flush, and mark the stop as clean, unless something is broken."""
+        clean = clean and not self._broken.is_set()
+        self.lag.stop()
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_S if clean else 0)
+        if self._controller is not None:
+            await self._controller.close()
+        if self._logs is not None:
+            await self._logs.close(clean)
+        if self._store is not None:
+            await self._store.close()
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
+
+
+def limits_from(options: Options) -> Limits:
+    in_flight_bytes = options.get_int("klamm.inflight.bytes")
+    queued_bytes = options.get_int("queued.max.request.bytes")
+    return Limits(
+        max_frame_bytes=options.get_int("socket.request.max.bytes"),
+        max_frame_bytes_before_authentication=options.get_int("sasl.server.max.receive.size"),
+        max_frame_memory_bytes=queued_bytes if queued_bytes > 0 else in_flight_bytes,
+        max_in_flight_per_connection=options.get_int("klamm.connection.inflight.requests"),
+        max_in_flight_bytes_per_connection=options.get_int("klamm.connection.inflight.bytes"),
+        max_in_flight_bytes=in_flight_bytes,
+        max_connections=options.get_int("max.connections"),
+        max_connections_per_host=options.get_int("max.connections.per.ip"),
+        per_host_overrides=options.connection_limits(),
+        idle_s=options.get_int("connections.max.idle.ms") / 1000,
+    )
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _why_not_bound(spec: ListenerSpec, error: OSError) -> str:
+    where = _address(spec.host, spec.port)
+    if error.errno == errno.EADDRINUSE:
+        return f"The address {where} is in use; stop what listens there, or choose another with --listen."
+    if error.errno == errno.EACCES:
+        return f"The port {spec.port} may not be opened by this user; choose one above 1023."
+    return f"Cannot listen on {where}: {error.strerror or error}."
