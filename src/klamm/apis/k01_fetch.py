@@ -225,7 +225,7 @@ def _fill(ctx: Context, response: FetchResponse, results: Sequence[Fetched]) -> 
         )
         if result.aborted is not None:
             data.aborted_transactions = [
-                AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first in result.aborted
+                AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in result.aborted
             ]
         if result.diverging is not None:
             epoch, end_offset = result.diverging

@@ -37,6 +37,7 @@ _SINCE = {
     _EARLIEST_PENDING_UPLOAD: 11,
 }
 _READ_COMMITTED = 1
+_LEADER_EPOCHS = 4
 
 
 def handle(ctx: Context, request: ListOffsetsRequest) -> Answer:
@@ -88,9 +89,10 @@ def _partition(
     if isinstance(found, ErrorCode):
         return _error(asked, found)
     offset, timestamp, leader_epoch = found
-    return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index, offset=offset, timestamp=timestamp, leader_epoch=leader_epoch
-    )
+    answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index, offset=offset, timestamp=timestamp)
+    if ctx.api_version >= _LEADER_EPOCHS:
+        answer.leader_epoch = leader_epoch
+    return answer
 
 
 def _find(partition: Partition, timestamp: int, limits: Limits) -> tuple[int, int, int] | ErrorCode:

@@ -19,6 +19,7 @@ from klamm.core.ids import ZERO_UUID
 from klamm.replica.purgatory import Delayed
 
 if TYPE_CHECKING:
+    from klamm.log.txn_index import AbortedTxn
     from klamm.replica.manager import ReplicaManager
     from klamm.replica.partition import Partition
     from klamm.replica.purgatory import Purgatory
@@ -94,7 +95,7 @@ class Fetched:
         last_stable_offset: int = -1,
         log_start_offset: int = -1,
         records: FileRange | None = None,
-        aborted: Sequence[tuple[int, int]] | None = None,
+        aborted: Sequence[AbortedTxn] | None = None,
     ) -> None:
         self.wanted = wanted
         self.partition = partition
@@ -106,6 +107,11 @@ class Fetched:
         self.aborted = aborted
         self.diverging: tuple[int, int] | None = None  # (epoch, end offset) where the fetcher's log leaves ours
         self.preferred_replica = -1  # KIP-392: the seam for fetching from a closer replica
+
+    def is_stale(self) -> bool:
+        """Whether the partition has moved since."""
+        partition = self.partition
+        return partition is None or partition.high_watermark != self.high_watermark or bool(partition.available())
 
 
 class Limits:
@@ -178,7 +184,9 @@ class DelayedFetch(Delayed):
         self._sizes = [0 if r.records is None else r.records.size for r in results]
         self._bytes = sum(self._sizes)
         # An empty result stands until its partition moves. One with records does not: its file is not pinned.
-        self._known: list[Fetched | None] = [r if r.records is None else None for r in results]
+        # Nor does a follower's: it sees more than the high watermark tells of.
+        keep = limits.replica_id == CONSUMER
+        self._known: list[Fetched | None] = [r if keep and r.records is None else None for r in results]
 
     def hold(self, purgatory: Purgatory, results: Sequence[Fetched], timeout_s: float) -> bool:
         return purgatory.hold(self, [r.partition for r in results], timeout_s)
@@ -202,5 +210,10 @@ class DelayedFetch(Delayed):
         return True
 
     def complete(self, timed_out: bool) -> None:
-        results, _ = read_all(self._replicas, self._wanted, self._limits, self._known)
+        known = self._known
+        for slot, result in enumerate(known):
+            # Partitions that moved after the one that ended the wait have not told us any more.
+            if result is not None and result.is_stale():
+                known[slot] = None
+        results, _ = read_all(self._replicas, self._wanted, self._limits, known)
         self._on_done(results)

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.core.env import Buffer
 from klamm.core.errors import ErrorCode
 from klamm.log.base import LogBase
-from klamm.log.log import Log
+from klamm.log.log import Log, WritableBuffer
 from klamm.log.results import Appended, Rejected
 from klamm.records.batch import TRANSACTIONAL
 from klamm.replica.fetch import CONSUMER, Fetched, Limits, Wanted
@@ -100,7 +99,7 @@ class Partition:
 
     # Appending
 
-    def append(self, records: Buffer, acks: int) -> Appended | Rejected:
+    def append(self, records: WritableBuffer, acks: int) -> Appended | Rejected:
         """Append one batch of a client; offsets are set in place in `records`. Call `wake` afterwards."""
         log = self.log
         if log is None or self.error:
@@ -177,7 +176,7 @@ class Partition:
         else:
             limit = stable if limits.committed else high_watermark
         found = log.read(offset, max_bytes, limit=limit, min_one=min_one)
-        if found is not None and type(found) is Rejected:
+        if isinstance(found, Rejected):
             return Fetched(want, self, found.code, -1, -1, -1)
         result = Fetched(want, self, ErrorCode.NONE, high_watermark, stable, log.start_offset)
         if found is not None and found.size:

@@ -31,8 +31,8 @@ class ProducerIds:
         """The next id. BrokerError if the controller has none to give just now."""
         while self._next == self._end:
             if self._spare is not None:
-                _, first, count = self._spare
-                self._next, self._end, self._spare = first, first + count, None
+                _, first, size = self._spare
+                self._next, self._end, self._spare = first, first + size, None
                 break
             # Shielded: one client that goes away must not take the block from the others.
             await asyncio.shield(self._ask())

@@ -48,7 +48,7 @@ def test_an_unsupported_version_is_answered_with_the_supported_ones() -> None:
 
 @pytest.mark.parametrize("version", range(7))
 async def test_there_is_no_coordinator_yet(node: Any, version: int) -> None:
-    request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"])
+    request = FindCoordinatorRequest(key="g") if version < 4 else FindCoordinatorRequest(coordinator_keys=["g", "h"])
     response = await node.call(request, version)
     if version < 4:
         assert (response.error_code, response.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)

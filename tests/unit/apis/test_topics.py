@@ -103,16 +103,18 @@ async def test_who_may_not_create(node: Any, tools: Any) -> None:
     assert response.topics[0].configs is None
 
 
-def delete(*names: str, ids: tuple[bytes, ...] = ()) -> DeleteTopicsRequest:
+def delete(*names: str, ids: tuple[bytes, ...] = (), version: int = 6) -> DeleteTopicsRequest:
+    if version < 6:
+        return DeleteTopicsRequest(topic_names=list(names))
     states = [DeleteTopicState(name=name) for name in names] + [DeleteTopicState(topic_id=i) for i in ids]
-    return DeleteTopicsRequest(topics=states, topic_names=list(names))
+    return DeleteTopicsRequest(topics=states)
 
 
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_a_topic_is_deleted_at_every_version(node: Any, version: int) -> None:
     await node.create("a")
     node.append(b"x", topic="a")
-    response = await node.call(delete("a", "b"), version)
+    response = await node.call(delete("a", "b", version=version), version)
     assert [(r.name, r.error_code) for r in response.responses] == [
         ("a", ErrorCode.NONE),
         ("b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -134,7 +136,7 @@ async def test_deletion_can_be_switched_off(start: Any) -> None:
     node = await start(delete_topic_enable="false")
     await node.create("a")
     for version, error in ((2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)):
-        response = await node.call(delete("a"), version)
+        response = await node.call(delete("a", version=version), version)
         assert response.responses[0].error_code == error
 
 

@@ -12,7 +12,7 @@ from klamm.replica.producer_ids import ProducerIds
 
 
 class Source:
-    """Gives out blocks of ten, when it is allowed to."""
+    """Gives out blocks of a thousand, when it is allowed to."""
 
     def __init__(self) -> None:
         self.next = 0
@@ -27,7 +27,7 @@ class Source:
         if self.error:
             return ProducerIdBlock(self.error)
         first, self.next = self.next, self.next + 1000
-        return ProducerIdBlock(first=first, count=1000)
+        return ProducerIdBlock(ErrorCode.NONE, first, 1000)
 
 
 async def test_ids_are_consecutive_over_blocks() -> None:

@@ -56,6 +56,8 @@ class FakeLog:
 
     def read(self, offset: int, max_bytes: int, *, limit: int, min_one: bool = True) -> FileRange | Rejected | None:
         self.reads += 1
+        if self.failure:
+            return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
         if not self.start_offset <= offset <= self.end_offset:
             return Rejected(ErrorCode.OFFSET_OUT_OF_RANGE, "")
         if offset >= limit:
@@ -85,7 +87,7 @@ class Replicas:
         return self.partitions[index] if topic == "t" and index < len(self.partitions) else None
 
     def append(self, index: int, size: int) -> None:
-        assert isinstance(self.partitions[index].append(b"x" * size, ALL), Appended)
+        assert isinstance(self.partitions[index].append(bytearray(size), ALL), Appended)
         self.partitions[index].wake()
 
 
@@ -187,7 +189,7 @@ def test_several_appends_before_the_next_turn_of_the_loop_are_one_answer(loop: S
     replicas = Replicas(2)
     fetch = Fetch(purgatory, replicas)
     for partition in replicas.partitions:
-        partition.append(b"x" * 10, ALL)
+        partition.append(bytearray(10), ALL)
     for partition in replicas.partitions:
         partition.wake()
     settle(loop)
@@ -282,7 +284,7 @@ class Produce:
         self.errors: list[ErrorCode | None] | None = None
         awaited = []
         for partition in replicas.partitions:
-            result = partition.append(b"x", acks)
+            result = partition.append(bytearray(1), acks)
             assert isinstance(result, Appended)
             awaited.append(Awaited(partition, result.last_offset))
         self.operation = DelayedProduce(awaited, acks, lambda done: self._done([a.error for a in done]))
