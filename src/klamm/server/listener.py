@@ -85,7 +85,7 @@ class Server:
         self._shared.is_open = True
         for connection in list(self._shared.connections.values()):
             connection.admit()
-        self._timer = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+        self._timer = asyncio.get_running_loop().call_later(self._sweep_s, self._tick)
 
     def _connection(self, listener: str) -> Connection:
         self._next_id += 1
@@ -93,7 +93,7 @@ class Server:
 
     def _tick(self) -> None:
         self.sweep()
-        self._timer = self._loop.call_later(self._sweep_s, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(self._sweep_s, self._tick)
 
     def sweep(self) -> None:
         """Give back the memory of idle connections, close those that idle for too long."""
