@@ -115,7 +115,10 @@ class Log(LogBase):
         if refused is not None:
             return refused
         if header.producer_id >= 0:
-            self._note_producer(header._replace(base_offset=base_offset, max_timestamp=timestamp), batches, now_ms)
+            if header.attributes & CONTROL:
+                self._note_marker(header._replace(base_offset=base_offset), batches, now_ms)
+            else:
+                self._producers.update(header, base_offset, last_offset, now_ms, timestamp)  # type: ignore[union-attr]
         if leader_epoch != self._epoch:
             self._new_epoch(leader_epoch, base_offset)
         return _new(Appended, (base_offset, last_offset, now_ms if config.log_append_time else -1, False))
@@ -193,7 +196,7 @@ class Log(LogBase):
                 if header.leader_epoch != self._epoch:
                     self._new_epoch(header.leader_epoch, header.base_offset)
                 if header.producer_id >= 0:
-                    self._note_producer(header, batches[at : at + header.size], now_ms)
+                    self._note_marker(header, batches[at : at + header.size], now_ms)
         return None
 
     def _make_room(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
@@ -272,7 +275,8 @@ class Log(LogBase):
             return Appended(verdict.base_offset, verdict.last_offset, time_ms, True)
         return verdict
 
-    def _note_producer(self, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
+    def _note_marker(self, header: BatchHeader, batch: Buffer, now_ms: int) -> None:
+        """Take in a batch with a producer id, which may be the marker that ends its transaction."""
         aborted = apply(self.producers, header, lambda: bytes(batch), now_ms)
         if aborted is not None:
             assert self._active is not None
@@ -365,10 +369,9 @@ class Log(LogBase):
         was_touched = self.touched
         segments = self._loaded()
         try:
-            active = self._active
-            if active is not None and self._position and self.end_offset <= limit_offset:
-                if is_expired(active, self.config, now_ms):
-                    self._roll(now_ms)
+            active = self._active if self._position and self.end_offset <= limit_offset else None
+            if active is not None and is_expired(active, self.config, now_ms):
+                self._roll(now_ms)
             limit = min(limit_offset, self.recovery_point)
             count = deletable(segments, self.config, now_ms, self.start_offset, limit)
             if count:

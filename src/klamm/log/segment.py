@@ -13,7 +13,7 @@ from klamm.core.env import File, Files
 from klamm.log.config import LogConfig
 from klamm.log.handles import Handles
 from klamm.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexDamaged, OffsetIndex, TimeIndex
-from klamm.log.scan import header_at, headers
+from klamm.log.scan import find, header_at, headers
 from klamm.log.txn_index import SUFFIX as TXN_SUFFIX
 from klamm.log.txn_index import TxnIndex
 from klamm.records.batch import BatchHeader, CorruptBatch
@@ -220,7 +220,7 @@ class Segment:
         return copy.offsets, copy.times
 
     def resume(self, interval: int) -> int:
-        """Let a segment that is on disk grow on; the offset after its last batch. CorruptBatch if its end is damaged."""
+        """Let a segment that is on disk grow on; the offset after its last batch. CorruptBatch where it has none."""
         old_offsets, old_times = self.indexes()
         offsets = OffsetIndex(self.base_offset, bytearray(old_offsets.data))
         times = TimeIndex(self.base_offset, bytearray(old_times.data))
@@ -295,16 +295,9 @@ class Segment:
         return self._walk(0 if i < 0 else offsets.entry(i)[1], offset, None)
 
     def _walk(self, position: int, offset: int, named: int | None) -> tuple[int, BatchHeader | None]:
-        if named is not None and position >= self.size:
+        if position >= self.size and named is not None:
             raise CorruptBatch("the offset index points behind the end of its segment")
-        for at, header in headers(self.open_file(), position, self.size):
-            last_offset = header.base_offset + header.last_offset_delta
-            if named is not None and last_offset != named:
-                raise CorruptBatch("the offset index names another batch than it points to")
-            named = None
-            if last_offset >= offset:
-                return at, header
-        return self.size, None
+        return find(self.open_file(), position, self.size, offset, named)
 
 
 def write_file(files: Files, path: str, content: bytes) -> None:
