@@ -27,27 +27,22 @@ _MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
 _UNENCODABLE = (struct_error, AttributeError, TypeError, UnicodeEncodeError)
 
 
-def encoder_for(message: type[Struct], version: int) -> Encoder:
-    """The compiled encoder; ProtocolError if the message has no such version."""
-    encoder: Encoder | None = message.__codecs__.get(version)
-    if encoder is None:
-        encoder = message.__codecs__[version] = compile_encoder(message, version)
+def new_encoder(message: type[Struct], version: int) -> Encoder:
+    """Compile the encoder; ProtocolError if the message has no such version."""
+    encoder = message.__encoders__[version] = compile_encoder(message, version)
     return encoder
 
 
-def decoder_for(message: type[Struct], version: int) -> tuple[Decoder, bool]:
-    """The compiled decoder, and whether it wants a memoryview instead of bytes."""
-    key = ~version  # apart from the encoders, in the same cache
-    found: tuple[Decoder, bool] | None = message.__codecs__.get(key)
-    if found is None:
-        found = compile_decoder(message, version), has_records(layout_of(message, version))
-        message.__codecs__[key] = found
-    return found
+def new_decoder(message: type[Struct], version: int) -> tuple[Decoder, bool]:
+    """Compile the decoder; with it, whether it wants a memoryview instead of bytes."""
+    decoder = compile_decoder(message, version), has_records(layout_of(message, version))
+    message.__decoders__[version] = decoder
+    return decoder
 
 
 def encode_into(message: Struct, version: int, out: list[Any]) -> list[int]:
     """Append the message's chunks to `out`; the result says which of them are records."""
-    encoder = message.__codecs__.get(version) or encoder_for(type(message), version)
+    encoder = message.__encoders__.get(version) or new_encoder(type(message), version)
     cuts: list[int] = []
     try:
         encoder(message, out, cuts)
@@ -104,10 +99,12 @@ def decode_prefix(
     message: type[S], data: Buffer, version: int, offset: int = 0, end: int | None = None
 ) -> tuple[S, int]:
     """The message at `offset`, and the position behind it."""
-    decoder, wants_view = message.__codecs__.get(~version) or decoder_for(message, version)
+    decoder, wants_view = message.__decoders__.get(version) or new_decoder(message, version)
     try:
         if wants_view:
-            view = memoryview(data) if end is None else memoryview(data)[:end]
+            view = data if type(data) is memoryview else memoryview(data)
+            if end is not None:
+                view = view[:end]
             return decoder(view, offset, len(view))
         if end is None and type(data) is bytes:
             return decoder(data, offset, len(data))

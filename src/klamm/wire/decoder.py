@@ -12,7 +12,7 @@ from struct import calcsize
 from klamm.wire.defaults import default_of, is_shared
 from klamm.wire.layout import FIXED, Layout, Slot, has_records, min_size
 from klamm.wire.runtime import MAX_ELEMENTS
-from klamm.wire.source import Source
+from klamm.wire.source import FEW, Source
 
 
 def decoder_source(layout: Layout) -> Source:
@@ -152,7 +152,7 @@ class _Decoder:
             self.source.line(f"{target} = [bytes(buf[i:i + 16]) for i in range(pos, pos + {length} * 16, 16)]")
         else:
             few = self.source.unpack_few(code)
-            self.source.line(f"if {length} < 9: {target} = list({few}[{length}](buf, pos))")
+            self.source.line(f"if {length} < {len(FEW)}: {target} = list({few}[{length}](buf, pos))")
             self.source.line(f"else: {target} = list(unpack_values('>%d{code}' % {length}, buf, pos))")
         self.source.line(f"pos += {length}" + (f" * {size}" if size > 1 else ""))
 

@@ -21,7 +21,7 @@ def is_shared(cls: type[Struct]) -> bool:
 
 def default_of(cls: type[Struct]) -> Struct:
     """The struct with all its defaults; frozen if it is shared. Made once."""
-    made: Struct | None = cls.__codecs__.get("default")
+    made = cls.__default__
     if made is None:
         if is_shared(cls):
             frozen: Any = StructMeta(cls.__name__, (cls,), {"__module__": cls.__module__})
@@ -30,7 +30,7 @@ def default_of(cls: type[Struct]) -> Struct:
             frozen.__setattr__ = _frozen
         else:
             made = cls()
-        cls.__codecs__["default"] = made
+        cls.__default__ = made
     return made
 
 

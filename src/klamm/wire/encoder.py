@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from klamm.wire.defaults import default_of
 from klamm.wire.layout import FIXED, Layout, Slot, has_records
-from klamm.wire.source import Source
+from klamm.wire.source import FEW, Source
 
 
 def encoder_source(layout: Layout) -> Source:
@@ -146,12 +146,10 @@ class _Encoder:
         if slot.nullable:
             size = f"{0 if slot.compact else -1} if {items} is None else {size}"
         self.source.line(f"{items} = {expr}; {length} = {size}")
-        self._length(slot, length)
         if element.kind in FIXED and element.kind != "uuid":
-            code = FIXED[element.kind][0]
-            with self.source.block(f"if {items}:"):
-                self.source.line(f"{self.write}(pack_values('>%d{code}' % len({items}), *{items}))")
+            self._fixed_elements(slot, FIXED[element.kind][0], items, length)
             return
+        self._length(slot, length)
         item = self.source.local("m")
         with self.source.block(f"for {item} in {items} or ():" if slot.nullable else f"for {item} in {items}:"):
             if element.kind == "struct":
@@ -161,21 +159,40 @@ class _Encoder:
                 self._value(element, item)
             self._flush()
 
+    def _fixed_elements(self, slot: Slot, code: str, items: str, length: str) -> None:
+        """Numbers: with the run and the length in one call if they are few, as replica lists are."""
+        prefix = self._codes + ("B" if slot.compact else "i")
+        few = self.source.pack_few(prefix, code)
+        args = ", ".join([*self._args, length, f"*{items}"])
+        null = 0 if slot.compact else -1
+        with self.source.block(
+            f"if {'' if not slot.nullable else f'{length} > {null} and '}{length} < {len(FEW) + null + 1}:"
+        ):
+            self.source.line(f"{self.write}({few}[{length}{' - 1' if slot.compact else ''}]({args}))")
+        with self.source.block("else:"):
+            self._length(slot, length)
+            with self.source.block(f"if {items}:"):
+                self.source.line(f"{self.write}(pack_values('>%d{code}' % len({items}), *{items}))")
+
     # Tagged fields: written only when they do not hold their default
 
     def _tags(self, slots: list[Slot], var: str) -> None:
-        flags = [self.source.local("t") for _ in slots]
-        for flag, slot in zip(flags, slots, strict=True):
-            of = slot.parts.cls if slot.parts else None
-            self.source.line(f"{flag} = {self._is_set(slot.kind, slot.default, of, f'{var}.{slot.name}')}")
-        with self.source.block(f"if {' or '.join(flags)}:"):
+        named = [(slot, f"{var}.{slot.name}", slot.parts.cls if slot.parts else None) for slot in slots]
+        maybe = [self._is_set(slot.kind, slot.default, of, expr, quick=True) for slot, expr, of in named]
+        with self.source.block(f"if {' or '.join(maybe)}:"):
+            flags = [self.source.local("t") for _ in slots]
+            for flag, (slot, expr, of) in zip(flags, named, strict=True):
+                self.source.line(f"{flag} = {self._is_set(slot.kind, slot.default, of, expr)}")
             self.source.line(self._run("B", " + ".join(flags)))
+            codes, args = self._codes, self._args
+            self._clear()
+            for flag, (slot, expr, _) in zip(flags, named, strict=True):
+                with self.source.block(f"if {flag}:"):
+                    self._tag(slot, expr)
+            self._codes, self._args = codes, args
         with self.source.block("else:"):
             self.source.line(self._run("x"))
         self._clear()
-        for flag, slot in zip(flags, slots, strict=True):
-            with self.source.block(f"if {flag}:"):
-                self._tag(slot, f"{var}.{slot.name}")
 
     def _tag(self, slot: Slot, expr: str) -> None:
         chunks, outer = self.source.local("c"), self.write
@@ -187,8 +204,8 @@ class _Encoder:
         self.source.line(f"{chunks} = b''.join({chunks})")
         self.source.line(f"{outer}(varint({slot.tag}) + varint(len({chunks})) + {chunks})")
 
-    def _is_set(self, kind: str, default: object, of: object, expr: str) -> str:
-        """An expression: the field does not hold its default."""
+    def _is_set(self, kind: str, default: object, of: object, expr: str, *, quick: bool = False) -> str:
+        """An expression: the field does not hold its default. The quick form may say so although it does."""
         if default is None:
             return f"{expr} is not None"
         if kind == "array":
@@ -196,5 +213,5 @@ class _Encoder:
         if kind == "struct":
             assert isinstance(of, type)
             name = self.source.bind(f"default_{of.__name__}", default_of(of))
-            return f"({expr} is not {name} and {expr} != {name})"
+            return f"{expr} is not {name}" if quick else f"({expr} is not {name} and {expr} != {name})"
         return f"{expr} != {default!r}"

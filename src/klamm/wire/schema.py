@@ -134,7 +134,9 @@ class StructMeta(type):
             del namespace[field]
         namespace["__slots__"] = tuple(fields)
         namespace["__fields__"] = fields
-        namespace["__codecs__"] = {}
+        namespace["__encoders__"] = {}
+        namespace["__decoders__"] = {}
+        namespace["__default__"] = None
         if versions:
             namespace["__api_key__"] = key
             namespace["__versions__"] = versions
@@ -149,7 +151,9 @@ class Struct(metaclass=StructMeta):
     """
 
     __fields__: ClassVar[dict[str, Field]]
-    __codecs__: ClassVar[dict[Any, Any]]  # what has been compiled so far; see codec.py
+    __encoders__: ClassVar[dict[int, Any]]  # by version, what has been compiled so far; see codec.py
+    __decoders__: ClassVar[dict[int, Any]]
+    __default__: ClassVar[Struct | None]  # see defaults.py
     __api_key__: ClassVar[int] = -1
     __versions__: ClassVar[str] = ""  # of a whole message; a part has none of its own
     __flexible__: ClassVar[str] = ""

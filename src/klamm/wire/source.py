@@ -8,6 +8,9 @@ from typing import Any
 
 from klamm.wire import runtime
 
+FEW = range(9)
+"""Counts for which arrays of numbers have packers of their own: most are lists of replicas."""
+
 
 class Source:
     """One function in the making: its lines, and the objects it refers to by name."""
@@ -55,11 +58,18 @@ class Source:
             self.names[name] = Packer(">" + codes).unpack_from
         return name
 
-    def unpack_few(self, code: str) -> str:
-        """Unpackers by the number of values, up to 8: most arrays of integers are replica lists."""
-        name = f"unpack_few_{code.replace('?', 'z')}"
+    def pack_few(self, prefix: str, code: str) -> str:
+        """Packers by the number of values that follow the prefix."""
+        name = f"pack_few_{prefix}_{code}".replace("?", "z")
         if name not in self.names:
-            self.names[name] = tuple(Packer(f">{count}{code}").unpack_from for count in range(9))
+            self.names[name] = tuple(Packer(f">{prefix}{count}{code}").pack for count in FEW)
+        return name
+
+    def unpack_few(self, code: str) -> str:
+        """Unpackers by the number of values."""
+        name = f"unpack_few_{code}".replace("?", "z")
+        if name not in self.names:
+            self.names[name] = tuple(Packer(f">{count}{code}").unpack_from for count in FEW)
         return name
 
     def text(self) -> str:
