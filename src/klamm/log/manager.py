@@ -1,0 +1,409 @@
+"""All logs of a broker: found and recovered at start, made, deleted, looked after, and closed.
+
+After a clean stop the state file says all there is to know, and nothing is read for a log until somebody uses it: ten
+thousand partitions cost one file and one listing. After any other stop every log is recovered before the broker
+serves, off the loop and a few at a time. A log that fails is offline; the others go on.
+
+Calls are made on the loop. Which topics there are is the metadata image's business: the manager gets to know it by
+`topic_id_for`, which must only be asked once the image is up to date, because a folder of a topic that the image does
+not have is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, TypeAlias
+
+from klamm.core.env import Env
+from klamm.core.ids import ZERO_UUID
+from klamm.log.config import LogConfig
+from klamm.log.folder import (
+    DELETED_SUFFIX,
+    PARTITION_METADATA_NAME,
+    DataFolder,
+    SavedLog,
+    SavedState,
+    encode_partition_metadata,
+    partition_name,
+    read_topic_id,
+    split_name,
+    state_line,
+)
+from klamm.log.handles import Handles
+from klamm.log.housekeeping import DEFAULT_INTERVALS, SLICE, Housekeeping, Intervals, sliced
+from klamm.log.log import Log
+from klamm.log.removal import Remover
+from klamm.log.results import LogState
+
+RECOVERY_THREADS: Final = 4  # logs recovered, or slices of them closed, at a time
+PROGRESS_SECONDS: Final = 5.0
+RENAMES_PER_TURN: Final = 16  # deleted partitions set aside before the loop gets its turn: about 0.5 ms
+
+_EMPTY: Final = LogState(0, 0, 0, 0)
+
+ConfigFor: TypeAlias = Callable[[str], LogConfig]
+TopicIdFor: TypeAlias = Callable[[str, int], bytes | None]
+
+logger = logging.getLogger("klamm.log")
+
+
+class LogManager:
+    """`watermark` tells the high watermark of a log; where there is one replica that is its end."""
+
+    __slots__ = (
+        "_aside_task",
+        "_caps",
+        "_checkpoints",
+        "_config_for",
+        "_housekeeping",
+        "_ids",
+        "_logs",
+        "_saved",
+        "_saving",
+        "_setting_aside",
+        "_written",
+        "env",
+        "folder",
+        "handles",
+        "remover",
+        "was_clean",
+        "watermark",
+    )
+
+    def __init__(
+        self, env: Env, folder: DataFolder, config_for: ConfigFor, intervals: Intervals = DEFAULT_INTERVALS
+    ) -> None:
+        self.env = env
+        self.folder = folder
+        self.handles = Handles(env.files)
+        self.remover = Remover(env)
+        self.was_clean = False  # the last stop
+        self.watermark: Callable[[Log], int] = _end_offset
+        self._config_for = config_for
+        self._housekeeping = Housekeeping(self, intervals)
+        self._logs: dict[str, Log] = {}
+        self._ids: dict[str, bytes] = {}  # the topic id of each open log
+        self._saved: dict[str, SavedLog] = {}  # closed cleanly, and not asked for since
+        self._checkpoints: dict[str, LogState] = {}  # of logs that could not be recovered: what is known of them
+        self._setting_aside: dict[str, tuple[Log | None, int]] = {}  # deleted, still under their name; delay of removal
+        self._aside_task: asyncio.Task[None] | None = None
+        self._caps: dict[str, int] = {}  # recovery points that must not be written higher: a truncation is under way
+        self._saving = asyncio.Lock()
+        self._written: list[str] | None = None  # the lines of the state file, if we wrote it
+
+    # ---- start
+
+    @classmethod
+    async def open(
+        cls,
+        env: Env,
+        folder: DataFolder,
+        *,
+        config_for: ConfigFor,
+        topic_id_for: TopicIdFor,
+        intervals: Intervals = DEFAULT_INTERVALS,
+        threads: int = RECOVERY_THREADS,
+    ) -> LogManager:
+        """Know all logs of the folder; recover those that were not closed. Blocks nothing; raises OSError only if the
+        folder itself cannot be read or written."""
+        manager = cls(env, folder, config_for, intervals)
+        saved, names = await env.executor.submit(_survey, folder)
+        manager.was_clean = saved.clean
+        pending = manager._sort_out(saved, names, topic_id_for)
+        if pending:
+            await manager._recover_all(pending, threads)
+        return manager
+
+    def start(self) -> None:
+        """Begin with retention, flush.ms and the other jobs of the clock."""
+        self._housekeeping.start()
+
+    def _sort_out(
+        self, saved: SavedState, names: Iterable[str], topic_id_for: TopicIdFor
+    ) -> list[tuple[str, bytes, LogState | None]]:
+        """Trust what was closed cleanly, set aside what belongs to no topic, and return what has to be recovered:
+        (name, topic id, what is known of it)."""
+        pending: list[tuple[str, bytes, LogState | None]] = []
+        missing = dict(saved.logs)
+        for name in names:
+            if name.endswith(DELETED_SUFFIX):
+                self.remover.later(self.folder.log_path(name), 0, folder=True)
+                continue
+            parts = split_name(name)
+            if parts is None:
+                logger.warning("%s is no partition's folder; it is left alone.", self.folder.log_path(name))
+                continue
+            log = missing.pop(name, None)
+            topic_id = topic_id_for(*parts)
+            if topic_id is None:
+                self._set_aside_later(name, None, 0)
+            elif log is None or not log.clean:
+                pending.append((name, topic_id, log.state if log and log.topic_id == topic_id else None))
+            elif log.topic_id == topic_id:
+                self._saved[name] = log
+            else:
+                self._set_aside_later(name, None, 0)
+        for name, log in missing.items():
+            parts = split_name(name)
+            if parts and log.state.recovery_point > 0 and topic_id_for(*parts) == log.topic_id:
+                pending.append((name, log.topic_id, log.state))  # the folder is gone: the log will say so
+        return pending
+
+    async def _recover_all(self, pending: list[tuple[str, bytes, LogState | None]], threads: int) -> None:
+        logger.info("Recovering %d logs.", len(pending))
+        loop = asyncio.get_running_loop()
+        begun = last = loop.time()
+        queue = iter(pending)
+        done = 0
+
+        async def work() -> None:
+            nonlocal done, last
+            for name, topic_id, checkpoint in queue:
+                await self._recover(name, topic_id, checkpoint)
+                done += 1
+                if loop.time() - last >= PROGRESS_SECONDS:
+                    last = loop.time()
+                    logger.info("Recovered %d of %d logs.", done, len(pending))
+
+        await asyncio.gather(*(work() for _ in range(min(threads, len(pending)))))
+        logger.info("Recovered %d logs in %.1f s.", done, loop.time() - begun)
+
+    async def _recover(self, name: str, topic_id: bytes, checkpoint: LogState | None) -> None:
+        config = self._config_for(_topic_of(name))
+        found = await self.env.executor.submit(read_topic_id, self.env.files, self.folder.log_path(name))
+        if found not in (ZERO_UUID, topic_id):  # not legible: rather keep what may be ours
+            self._set_aside_later(name, None, 0)
+            return
+        log = await self.env.executor.submit(partial(self._open, name, topic_id, config, None, checkpoint))
+        if log.failure:
+            logger.error("The log %s is offline: %s", name, log.failure)
+            if checkpoint is not None:
+                self._checkpoints[name] = checkpoint
+        self._logs[name] = log
+        self._ids[name] = topic_id
+
+    # ---- logs
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """The log if it is open."""
+        return self._logs.get(partition_name(topic, partition))
+
+    def get_or_create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
+        """The log of a partition. Nothing is read or written for it: files appear with the first append."""
+        name = partition_name(topic, partition)
+        log = self._logs.get(name)
+        if log is not None:
+            if self._ids[name] == topic_id:
+                log.config = config
+                return log
+            self.delete(topic, partition)
+        saved = self._saved.pop(name, None)
+        if saved is not None and saved.topic_id != topic_id:
+            self._set_aside_later(name, None, 0)
+            saved = None
+        if name in self._setting_aside:
+            self._set_aside(name)
+        log = self._open(name, topic_id, config, saved.state if saved else _EMPTY, None)
+        self._logs[name] = log
+        self._ids[name] = topic_id
+        return log
+
+    def delete(self, topic: str, partition: int) -> None:
+        """The partition is gone. Its files go off the loop, after `file.delete.delay.ms`."""
+        name = partition_name(topic, partition)
+        log = self._logs.pop(name, None)
+        self._ids.pop(name, None)
+        self._checkpoints.pop(name, None)
+        if log is not None:
+            self._set_aside_later(name, log, log.config.file_delete_delay_ms)
+        elif self._saved.pop(name, None) is not None:
+            self._set_aside_later(name, None, self._config_for(topic).file_delete_delay_ms)
+
+    def logs(self) -> list[Log]:
+        return list(self._logs.values())
+
+    async def retain_unopened(self, now_ms: int) -> None:
+        """Retention for logs that nobody has asked for since a clean start: they grow old too. Looked at off the loop,
+        and forgotten again if there is nothing to delete."""
+        for name, saved in list(self._saved.items()):
+            if saved.state.end_offset == saved.state.start_offset:
+                continue
+            log = self._open(name, saved.topic_id, self._config_for(_topic_of(name)), saved.state, None)
+            await self.env.executor.submit(log.load)
+            if self._saved.get(name) is saved and (self.delete_old_segments(log, now_ms) or log.failure):
+                del self._saved[name]
+                self._logs[name] = log
+                self._ids[name] = saved.topic_id
+            else:
+                log.discard()
+
+    def delete_old_segments(self, log: Log, now_ms: int) -> bool:
+        """True if there were any."""
+        paths = log.delete_old_segments(now_ms, self.watermark(log))
+        for path in paths:
+            self.remover.later(path, log.config.file_delete_delay_ms)
+        return bool(paths)
+
+    def _open(
+        self, name: str, topic_id: bytes, config: LogConfig, state: LogState | None, checkpoint: LogState | None
+    ) -> Log:
+        return Log.open(
+            self.env,
+            self.folder.log_path(name),
+            config,
+            name=name,
+            state=state,
+            checkpoint=checkpoint,
+            handles=self.handles,
+            on_create=partial(self._created, name, topic_id),
+        )
+
+    def _created(self, name: str, topic_id: bytes) -> None:
+        """The first append has made the folder. Not synced: within a minute the state file holds the id durably, and
+        a folder that has lost its id is kept."""
+        file = self.env.files.open(f"{self.folder.log_path(name)}/{PARTITION_METADATA_NAME}", create=True)
+        try:
+            file.truncate(0)
+            file.append(encode_partition_metadata(topic_id))
+        finally:
+            file.close()
+
+    # ---- deleted folders
+
+    def _set_aside_later(self, name: str, log: Log | None, delay_ms: int) -> None:
+        """Renaming takes some 20 us, and a flush that runs has to end first; so it is done in slices, and a crash in
+        between is mended at the next start, when the image does not have the topic. A new partition of the same name
+        cannot wait and has its predecessor renamed at once."""
+        self._setting_aside[name] = (log, delay_ms)
+        if self._aside_task is None:
+            self._aside_task = asyncio.get_running_loop().create_task(self._set_all_aside())
+
+    async def _set_all_aside(self) -> None:
+        done = 0
+        while self._setting_aside:
+            name, entry = next(iter(self._setting_aside.items()))
+            try:
+                if entry[0] is not None:
+                    await entry[0].settle()
+            except Exception:
+                logger.exception("The deleted log %s did not come to rest; it is removed nevertheless.", name)
+            if self._setting_aside.get(name) is entry:
+                self._set_aside(name)
+            done += 1
+            if done % RENAMES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self._aside_task = None
+
+    def _set_aside(self, name: str) -> None:
+        log, delay_ms = self._setting_aside.pop(name)
+        if log is not None:
+            log.discard()
+        aside = self.folder.log_path(self.env.uuid().hex() + DELETED_SUFFIX)
+        try:
+            self.env.files.rename(self.folder.log_path(name), aside)
+        except FileNotFoundError:
+            return  # nothing was ever written to it
+        except OSError as error:
+            logger.error("The deleted partition %s cannot be renamed, the next start tries again: %s", name, error)
+            return
+        self.remover.later(aside, delay_ms, folder=True)
+
+    # ---- truncation
+
+    async def truncate(self, topic: str, partition: int, offset: int) -> None:
+        """Cut a follower's log. The recovery point on disk goes down first: were it above the end of the log after
+        a crash, that would look like lost data."""
+        await self._lowered(topic, partition, offset, lambda log: log.truncate_to(offset))
+
+    async def restart_at(self, topic: str, partition: int, offset: int) -> None:
+        """Throw the log's content away and let it go on at another offset."""
+        await self._lowered(topic, partition, 0, lambda log: log.truncate_and_restart_at(offset))
+
+    async def _lowered(self, topic: str, partition: int, cap: int, cut: Callable[[Log], object]) -> None:
+        name = partition_name(topic, partition)
+        log = self._logs[name]
+        await log.settle()
+        self._caps[name] = cap
+        try:
+            await self.save_state()
+            await self.env.executor.submit(cut, log)
+        finally:
+            del self._caps[name]
+
+    # ---- the state file, and the end
+
+    async def save_state(self) -> None:
+        """Write what a recovery can rely on. Not a clean state: logs are in use."""
+        async with self._saving:
+            lines: list[str] = []
+            for some in sliced(list(self._logs), SLICE):
+                lines += [self._line(name) for name in some if name in self._logs]
+                await asyncio.sleep(0)
+            for others in sliced(list(self._saved.items()), SLICE):
+                lines += [state_line(name, saved._replace(clean=False)) for name, saved in others]
+                await asyncio.sleep(0)
+            if lines != self._written:
+                await self.env.executor.submit(partial(self.folder.write_state, lines, clean=False))
+                self._written = lines
+
+    def _line(self, name: str, state: LogState | None = None) -> str:
+        """A line of the state file; clean if the state is that of a closed log."""
+        log = self._logs[name]
+        known = state or self._checkpoints.get(name) or log.state()
+        cap = self._caps.get(name, known.recovery_point)
+        known = known._replace(
+            recovery_point=min(cap, known.recovery_point),
+            high_watermark=known.high_watermark if log.failure else self.watermark(log),
+        )
+        return state_line(name, SavedLog(self._ids[name], known, state is not None))
+
+    async def close(self, clean: bool = True) -> None:
+        """Flush and close every log and say so in the state file. Not `clean`: only stop what runs."""
+        await self._housekeeping.stop()
+        if self._aside_task is not None:
+            await self._aside_task
+        await self.remover.stop()
+        if not clean:
+            return
+        lines: list[str] = [state_line(name, saved) for name, saved in self._saved.items()]
+        queue = sliced(list(self._logs), SLICE)
+
+        async def work() -> None:
+            for names in queue:
+                lines.extend(await self._close_some(names))
+
+        await asyncio.gather(*(work() for _ in range(RECOVERY_THREADS)))
+        async with self._saving:
+            await self.env.executor.submit(partial(self.folder.write_state, lines, clean=True))
+
+    async def _close_some(self, names: list[str]) -> list[str]:
+        for name in names:
+            await self._logs[name].settle()
+        states = await self.env.executor.submit(_close_all, [self._logs[name] for name in names])
+        return [self._line(name, state) for name, state in zip(names, states, strict=True)]
+
+
+def _close_all(logs: list[Log]) -> list[LogState | None]:
+    """Blocks. None for a log that could not be closed cleanly: it will be recovered."""
+    states: list[LogState | None] = []
+    for log in logs:
+        state = log.close()
+        if state is None:
+            logger.error("The log %s is offline and will be recovered at the next start: %s", log.name, log.failure)
+        states.append(state)
+    return states
+
+
+def _survey(folder: DataFolder) -> tuple[SavedState, list[str]]:
+    return folder.take_state(), folder.files.list(folder.topics_path)
+
+
+def _topic_of(name: str) -> str:
+    return name.rpartition("-")[0]
+
+
+def _end_offset(log: Log) -> int:
+    return log.end_offset
