@@ -51,6 +51,7 @@ class Shared:
         "log",
         "network",
         "on_close",
+        "stopping",
     )
 
     def __init__(self, network: Network, limits: Limits, handler: Handler, log: LimitedLog) -> None:
@@ -63,6 +64,7 @@ class Shared:
         self.frame_memory = FrameMemory(limits.max_frame_memory_bytes)
         self.connections: dict[int, Connection] = {}  # by id, so that a walk over them is in the same order twice
         self.is_open = False  # requests are let through
+        self.stopping = False
         self.on_close: Callable[[], None] | None = None
 
 
@@ -113,6 +115,9 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         self._transport = transport
         self.peer.host = host = _host_of(transport)
+        if shared.stopping:  # it was accepted just before the listeners closed
+            transport.abort()
+            return
         refusal = shared.count.admit(host)
         if refusal is not None:
             shared.log.warning("refused a connection from %s: %s", host, refusal)

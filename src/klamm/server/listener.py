@@ -109,6 +109,7 @@ class Server:
     async def stop(self, grace_s: float) -> None:
         """Answer what is in flight, for `grace_s` at most, and close everything."""
         self.stop_accepting()
+        self._shared.stopping = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

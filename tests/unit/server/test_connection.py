@@ -483,6 +483,8 @@ def in_memory(handler: Any, **limits: Any) -> tuple[Connection, MemoryNetwork, M
 
     network: Any = MemoryNetwork()
     shared = Shared(network, Limits(**limits), handler, LimitedLog(logging.getLogger("test"), Clock()))
+    shared.is_open = True
+    shared.is_open = True
     connection = Connection(shared, 1, "SIM", 0.0)
     transport = MemoryTransport()
     connection.connection_made(transport)

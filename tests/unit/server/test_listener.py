@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from klamm.core.env.real import real_env
+from klamm.server.connection import Connection
+from klamm.server.limits import Limits
+from klamm.server.listener import Endpoint, Server
+from klamm.server.outbox import Slot
+
+
+def framed(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
+
+
+class Who:
+    """Answers with the name of the listener; "later" when told to."""
+
+    def __init__(self) -> None:
+        self.later: list[Slot] = []
+        self.handled = 0
+
+    def handle(self, connection: Connection, frame: memoryview) -> None:
+        self.handled += 1
+        if frame == b"later":
+            self.later.append(connection.outbox.reserve(len(frame)))
+        else:
+            connection.outbox.answer([framed(connection.peer.listener.encode())])
+
+
+async def test_each_listener_has_its_name_its_port_and_its_advertised_address(serve: Any) -> None:
+    server = Server(real_env(), Limits(), Who())
+    inside = Endpoint("INSIDE", "127.0.0.1", 0)
+    outside = Endpoint("OUTSIDE", "127.0.0.1", 0, "broker.example", 9999)
+    await server.start([inside, outside])
+    assert inside.port != outside.port
+    assert (inside.advertised_host, inside.advertised_port) == ("127.0.0.1", inside.port)
+    assert (outside.advertised_host, outside.advertised_port) == ("broker.example", 9999)
+    for endpoint in server.endpoints.values():
+        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        writer.write(framed(b"who"))
+        assert (await reader.readexactly(4 + len(endpoint.name)))[4:] == endpoint.name.encode()
+        writer.close()
+    await server.stop(5.0)
+
+
+async def test_a_port_in_use_is_an_error_that_leaves_nothing_open() -> None:
+    first = Server(real_env(), Limits(), Who())
+    taken = Endpoint("A", "127.0.0.1", 0)
+    await first.start([taken])
+    second = Server(real_env(), Limits(), Who())
+    free = Endpoint("B", "127.0.0.1", 0)
+    with pytest.raises(OSError):
+        await second.start([free, Endpoint("C", "127.0.0.1", taken.port)])
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", free.port)
+    await first.stop(1.0)
+
+
+async def test_who_connects_before_the_broker_is_ready_waits_and_is_served(serve: Any) -> None:
+    who = Who()
+    server = Server(real_env(), Limits(), who)
+    endpoint = Endpoint("EARLY", "127.0.0.1", 0)
+    await server.bind(endpoint)
+    reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+    writer.write(framed(b"who"))
+    while not server.connections:
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert who.handled == 0
+    server.open()
+    assert (await reader.readexactly(9))[4:] == b"EARLY"
+    writer.close()
+    await server.stop(1.0)
+
+
+async def test_a_stop_answers_what_is_in_flight_and_reads_no_more(serve: Any) -> None:
+    who = Who()
+    place = await serve(who)
+    client, idle = await place.connect(), await place.connect()
+    client.send(b"later", b"who")
+    await place.until(lambda: who.handled == 2)
+    stopping = asyncio.ensure_future(place.server.stop(30.0))
+    assert await idle.is_cut_off()
+    with pytest.raises(OSError):
+        await place.connect()
+    client.send(b"never handled", b"x" * 100_000)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not stopping.done()
+    who.later[0].fill([framed(b"at last")])
+    assert await client.receive() == b"at last"
+    assert await client.receive() == b"PLAINTEXT"
+    assert await client.is_cut_off()
+    await client.close()
+    await idle.close()
+    await stopping
+    assert who.handled == 2
+
+
+async def test_a_stop_lets_a_slow_reader_have_the_whole_answer(serve: Any) -> None:
+    class Large:
+        def handle(self, connection: Connection, frame: memoryview) -> None:
+            connection.outbox.answer([framed(b"x" * 20_000_000)])
+
+    place = await serve(Large())
+    client = await place.connect(limit=10_000)
+    client.send(b"more")
+    await client.reader.readexactly(4)
+    stopping = asyncio.ensure_future(place.server.stop(30.0))
+    assert len(await client.reader.readexactly(20_000_000)) == 20_000_000
+    assert await client.is_cut_off()
+    await client.close()
+    await stopping
+
+
+async def test_a_stop_does_not_wait_longer_than_its_grace(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
+    who = Who()
+    place = await serve(who)
+    client = await place.connect()
+    client.send(b"later")
+    await place.until(lambda: who.handled == 1)
+    await place.server.stop(0.02)
+    assert await client.is_cut_off()
+    assert "1 connections did not finish" in caplog.text
+
+
+async def test_the_sweep_runs_by_itself(serve: Any) -> None:
+    place = await serve(Who(), idle_s=0.04)
+    client = await place.connect()
+    await place.until(lambda: place.server.connections == 1)
+    place.clock.now += 1
+    assert await client.is_cut_off()
