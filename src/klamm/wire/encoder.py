@@ -161,14 +161,14 @@ class _Encoder:
 
     def _fixed_elements(self, slot: Slot, code: str, items: str, length: str) -> None:
         """Numbers: with the run and the length in one call if they are few, as replica lists are."""
-        prefix = self._codes + ("B" if slot.compact else "i")
-        few = self.source.pack_few(prefix, code)
+        plus = 1 if slot.compact else 0
+        few = self.source.pack_few(self._codes + ("B" if slot.compact else "i"), code)
         args = ", ".join([*self._args, length, f"*{items}"])
-        null = 0 if slot.compact else -1
-        with self.source.block(
-            f"if {'' if not slot.nullable else f'{length} > {null} and '}{length} < {len(FEW) + null + 1}:"
-        ):
-            self.source.line(f"{self.write}({few}[{length}{' - 1' if slot.compact else ''}]({args}))")
+        is_few = f"{length} < {len(FEW) + plus}"
+        if slot.nullable:
+            is_few += f" and {items} is not None"
+        with self.source.block(f"if {is_few}:"):
+            self.source.line(f"{self.write}({few}[{length}{' - 1' * plus}]({args}))")
         with self.source.block("else:"):
             self._length(slot, length)
             with self.source.block(f"if {items}:"):
