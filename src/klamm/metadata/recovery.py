@@ -153,6 +153,7 @@ def _any_entry(data: bytes, start: int, *, committed_past: int) -> bool:
 def recover(files: Files, folder: str) -> Recovered:
     """Read snapshot and journal, cut a torn tail, and open the journal for appending."""
     files.make_dirs(folder)
+    files.sync_dir(os.path.dirname(folder) or ".")
     names = files.list(folder)
     image = _latest_snapshot(files, folder, names)
     snapshot_offset = image.offset
