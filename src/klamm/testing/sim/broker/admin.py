@@ -23,7 +23,7 @@ def some_configs(rng: Random) -> dict[str, str]:
     if rng.random() < 0.5:
         configs["flush.messages"] = "1"
     if rng.random() < 0.7:
-        configs["segment.bytes"] = str(rng.choice((300, 2000, 20_000)))
+        configs["segment.bytes"] = str(rng.choice((500, 2000, 20_000)))
     if rng.random() < 0.7:
         configs["index.interval.bytes"] = str(rng.choice((0, 100, 1000)))
     if rng.random() < 0.2:

@@ -23,6 +23,7 @@ class Consumer:
         self._in_session = self._version >= reading.FIRST_WITH_SESSIONS and self._rng.random() < 0.7
         self._positions = dict.fromkeys(partitions, 0)
         self._cuts_seen = {partition: len(partition.cuts) for partition in partitions}
+        self._high_watermarks: dict[PartitionModel, int] = {}
         self._changed = list(partitions)  # what the session does not know yet
         self._session_id = 0
         self._epoch = 0 if self._in_session else -1
@@ -72,6 +73,7 @@ class Consumer:
                 if cut < self._positions[partition]:
                     self._positions[partition] = cut
                 self._cuts_seen[partition] = len(partition.cuts)
+                self._high_watermarks.pop(partition, None)
                 self._forget_session()
 
     def _read(self, answer: FetchResponse) -> None:
@@ -94,6 +96,9 @@ class Consumer:
         position = self._positions[partition]
         if code is not ErrorCode.NONE:
             raise Violation(f"{self.name}: {partition} at {position}: {code.name}")
+        if data.high_watermark < self._high_watermarks.get(partition, 0):
+            raise Violation(f"{self.name}: the high watermark of {partition} went back to {data.high_watermark}")
+        self._high_watermarks[partition] = data.high_watermark
         partition.saw_high_watermark(data.high_watermark)
         if data.log_start_offset not in (0, -1):
             raise Violation(f"{partition}: the log starts at {data.log_start_offset}")

@@ -12,6 +12,8 @@ from klamm.testing.sim.world import World
 
 BROKER = "broker"
 PORT = 9092
+_HEADER_BYTES = 200  # of a batch, with what a codec may add to bytes that it cannot compress
+_RECORD_BYTES = 30  # of a record, besides its key and value
 
 TRY_AGAIN = frozenset(
     (
@@ -97,11 +99,16 @@ class Source:
     def batch(self) -> Batch:
         rng = self._rng
         first = self._next
-        entries = []
+        entries: list[Entry] = []
+        room = int(self.partition.topic.configs.get("segment.bytes", 100_000)) - _HEADER_BYTES
         for _ in range(rng.choice((1, 1, 2, 5, 20))):
-            tag = Tag(self._name, self.session, self._next, self._idempotent)
+            key = Tag(self._name, self.session, self._next, self._idempotent).encode()
             size = rng.choice((0, 10, 100, 100, 1000)) if rng.random() < 0.97 else 8000
-            entries.append(Entry(tag.encode(), rng.randbytes(size), self._timestamp()))
+            size = min(size, room - len(key) - _RECORD_BYTES)
+            if size < 0:  # a batch must fit into a segment
+                break
+            room -= size + len(key) + _RECORD_BYTES
+            entries.append(Entry(key, rng.randbytes(size), self._timestamp()))
             self._next += 1
         return Batch(entries, first)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any
 
 from klamm.core.errors import ErrorCode
 from klamm.testing.sim.broker import producing
@@ -33,6 +32,7 @@ class IdempotentProducer:
         self._window = self._rng.randint(1, MAX_IN_FLIGHT)
         self._identity: ProducerIdentity | None = None
         self._unacked: deque[Batch] = deque()
+        self._trouble: Lost | ErrorCode | None = None  # the first thing that went wrong in this round
         self._last_acked = -1  # offset
         self._cuts_seen = 0
 
@@ -50,12 +50,14 @@ class IdempotentProducer:
             await self._start_session(client)
         while len(self._unacked) < self._window and not self._lab.is_over():
             self._unacked.append(self._source.batch())
+        self._trouble = None
         calls = [self._send(client, batch) for batch in self._unacked]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        trouble = self._settle(list(zip(list(self._unacked), answers, strict=True)))
-        if isinstance(trouble, Lost):
-            raise trouble
-        await pause(self._rng, 0.5 if trouble else 0.03)
+        for failure in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(failure, BaseException) and not isinstance(failure, Lost):
+                raise failure
+        if isinstance(self._trouble, Lost):
+            raise self._trouble
+        await pause(self._rng, 0.5 if self._trouble else 0.03)
 
     async def _start_session(self, client: Client) -> None:
         """A new producer id. What the old session had on its way is abandoned: it may be in the log or not."""
@@ -71,34 +73,29 @@ class IdempotentProducer:
         self._last_acked, self._cuts_seen = -1, cuts
         self._lab.note(self.name, "session", str(self._identity.producer_id))
 
-    def _send(self, client: Client, batch: Batch) -> asyncio.Future[Any]:
+    async def _send(self, client: Client, batch: Batch) -> None:
+        """Send one batch. An answer counts when it comes, not when those of the other batches are there as well."""
         assert self._identity is not None
         producing.mark_sent(self._partition, batch.entries, idempotent=True)
         data = producing.encode(batch, self._codec, self._identity)
-        return client.call(producing.request(self._version, self._acks, [(self._partition, data)]), self._version)
+        request = producing.request(self._version, self._acks, [(self._partition, data)])
+        try:
+            answer = await client.call(request, self._version)
+        except Lost as lost:
+            self._trouble = self._trouble or lost
+            return
+        code, base_offset = producing.result(answer, self._partition)
+        self._lab.note(self.name, code.name, f"{self._partition} {batch.base_sequence} at {base_offset}")
+        if code is ErrorCode.NONE:
+            self._acknowledged(batch, base_offset)
+        elif code in TRY_AGAIN or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._trouble):
+            self._trouble = self._trouble or code
+        else:
+            raise Violation(f"{self.name}: {self._partition} refused {batch.base_sequence} with {code.name}")
 
-    def _settle(self, answers: list[tuple[Batch, Any]]) -> Lost | ErrorCode | None:
-        """Take note of every answer; the first thing that went wrong."""
-        trouble: Lost | ErrorCode | None = None
-        for batch, answer in answers:
-            if isinstance(answer, BaseException):
-                if not isinstance(answer, Lost):
-                    raise answer
-                trouble = trouble or answer
-                continue
-            code, base_offset = producing.result(answer, self._partition)
-            self._lab.note(self.name, code.name, f"{self._partition} {batch.base_sequence} at {base_offset}")
-            if code is ErrorCode.NONE:
-                self._acknowledged(batch, base_offset, trouble)
-            elif code in TRY_AGAIN or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and trouble):
-                trouble = trouble or code
-            else:
-                raise Violation(f"{self.name}: {self._partition} refused {batch.base_sequence} with {code.name}")
-        return trouble
-
-    def _acknowledged(self, batch: Batch, base_offset: int, trouble: Lost | ErrorCode | None) -> None:
-        if trouble:
-            raise Violation(f"{self.name}: {batch.base_sequence} accepted after an earlier one was not: {trouble}")
+    def _acknowledged(self, batch: Batch, base_offset: int) -> None:
+        if self._trouble:
+            raise Violation(f"{self.name}: {batch.base_sequence} accepted after trouble before it: {self._trouble}")
         self._partition.acknowledged(base_offset, batch.entries)
         self._last_acked = base_offset + len(batch.entries) - 1
         self._unacked.remove(batch)

@@ -1,0 +1,34 @@
+"""One broker, a thousand seeds of crashes: nothing acknowledged is lost by a kill, nothing flushed by a power loss."""
+
+from __future__ import annotations
+
+import pytest
+
+from klamm.testing.sim.broker.scenario import run_seed
+
+IN_EVERY_RUN = 100
+IN_A_SOAK = 1000
+STEP = 50
+
+
+def run(seeds):
+    for seed in seeds:
+        try:
+            run_seed(seed)
+        except Exception as error:
+            pytest.fail(
+                f"seed {seed}: {type(error).__name__}: {error}\n"
+                f"run it again with: python -m klamm.testing.sim.run --seed {seed} --trace"
+            )
+
+
+@pytest.mark.parametrize("first", range(0, IN_EVERY_RUN, 10))
+def test_the_broker_keeps_its_promises_over_crashes(first):
+    run(range(first, first + 10))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(IN_EVERY_RUN, IN_A_SOAK, STEP))
+def test_the_broker_keeps_its_promises_over_many_crashes(first):
+    run(range(first, first + STEP))
