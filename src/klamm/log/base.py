@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from klamm.core.env import Env
@@ -120,14 +121,22 @@ class LogBase:
     @property
     def producers(self) -> ProducerStates:
         if self._producers is None:
-            now_ms = self._clock.time_ms()
-            self._producers = producers_at(self.env.files, self._loaded(), self.end_offset, now_ms)
+            try:
+                segments = self._loaded()
+                self._producers = producers_at(self.env.files, segments, self.end_offset, self._clock.time_ms())
+            except (OSError, CorruptBatch) as error:
+                self._fail(f"the state of its producers cannot be read: {error}")
+                return ProducerStates()
         return self._producers
 
     @property
     def epochs(self) -> LeaderEpochs:
         if self._epochs is None:
-            self._epochs, rebuilt = load_epochs(self.env.files, self.path, self._loaded().items)
+            try:
+                self._epochs, rebuilt = load_epochs(self.env.files, self.path, self._loaded().items)
+            except (OSError, CorruptBatch) as error:
+                self._fail(f"its leader epochs cannot be read: {error}")
+                return LeaderEpochs()
             self._epochs_dirty |= rebuilt
         return self._epochs
 
@@ -165,11 +174,9 @@ class LogBase:
         """Blocks. Sets `failure` where something below the recovery point is damaged."""
         try:
             found = recover(self.env, self.path, self.config, checkpoint)
-        except LogDamaged as damage:
-            self._fail(str(damage))
-            return
-        except OSError as error:
-            self._fail(f"cannot be recovered: {error}")
+        except (LogDamaged, OSError) as damage:
+            self._fail(str(damage) if isinstance(damage, LogDamaged) else f"cannot be recovered: {damage}")
+            self.start_offset, self.end_offset, self.recovery_point, self.high_watermark = checkpoint
             return
         self.start_offset = found.start_offset
         self.end_offset = self._next_offset = found.end_offset
@@ -286,8 +293,10 @@ class LogBase:
             self._fail(f"flush failed: {plan}")
             self._tell()
             return
+        if self._segments is None:
+            return  # closed in the meantime
         for done in plan.finished:
-            assert self._segments is not None and done.segment.next_offset is not None
+            assert done.segment.next_offset is not None
             self._segments.snapshots.append(done.segment.next_offset)
             done.segment.release_indexes()
         self._durable_to(plan.target)
@@ -331,25 +340,27 @@ class LogBase:
     def _writes_lost(self, error: OSError) -> None:
         """Queued batches that were promised a place do not have one. Whoever waits for them has to hear of it, so the
         log fails for a moment even if only the disk is full; then it is cut back to what is written, and goes on."""
-        self._fail(f"write failed: {error}")
+        reason = f"write failed: {error}"
+        self._fail(reason)
         assert self._writer is not None
         self._writer.drop()
         self._tell()
         if error.errno in DISK_FULL:
             self._cutting = self.env.executor.submit(self._cut_back)
-            self._cutting.add_done_callback(self._cut_finished)
+            self._cutting.add_done_callback(partial(self._cut_finished, reason))
 
     def _cut_back(self) -> None:
         raise NotImplementedError
 
-    def _cut_finished(self, cutting: asyncio.Future[None]) -> None:
+    def _cut_finished(self, reason: str, cutting: asyncio.Future[None]) -> None:
         self._cutting = None
         if cutting.cancelled():
             return
         error = cutting.exception()
         if error is None:
-            self.failure = None
-            self._writer = None
+            if self.failure is reason:  # and nothing worse has happened since
+                self.failure = None
+                self._writer = None
         elif isinstance(error, OSError):
             self._fail(f"cutting back after a failed write failed as well: {error}")
         else:
@@ -396,22 +407,21 @@ class LogBase:
         self._assert_settled()
         segments = self._segments
         if segments is None or self.failure is not None:
-            self.discard()
-            return None if self.failure is not None else self.state()
+            return self._closed_state()
         segments.use(Handles(self.env.files))
         try:
             if self._active is not None:
                 self._save(segments, self._active)
         except OSError as error:
             self._fail(f"closing failed: {error}")
-        self.discard()
+        else:
+            self.recovery_point = self.end_offset
         return self._closed_state()
 
     def _closed_state(self) -> LogState | None:
-        if self.failure is not None:
-            return None
-        self.recovery_point = self.end_offset
-        return self.state()
+        state = self.state() if self.failure is None else None
+        self.discard()
+        return state
 
     def _save(self, segments: Segments, active: Segment) -> None:
         files = self.env.files
@@ -428,10 +438,19 @@ class LogBase:
         if self.end_offset not in segments.snapshots:
             write_file(files, segments.snapshot_path(self.end_offset), snapshot)
         active.write_indexes(files, active.index_data())
-        plan.run(files)
+        plan.run(files, lambda: False)
 
     def discard(self) -> None:
-        """Close all files and leave them as they are."""
+        """Close all files, leave them as they are, and stop whatever still runs: this log is not used any more."""
+        if self.failure is None:
+            self._fail("closed")
+        if self._flusher is not None:
+            self._flusher.stopped = True
+        if self._writer is not None:
+            self._writer.drop()
+        self._unload()
+
+    def _unload(self) -> None:
         if self._segments is not None:
             self._segments.use(self.handles)
         self._segments = self._active = self._reader = None

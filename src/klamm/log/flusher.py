@@ -39,10 +39,12 @@ class Plan(NamedTuple):
     epochs: bytes | None
     folders: list[str]  # whose names have to become durable
 
-    def run(self, files: Files) -> None:
-        """Blocks."""
+    def run(self, files: Files, stopped: Callable[[], bool]) -> None:
+        """Blocks. Once it is stopped, nothing is written by name any more: the names may be somebody else's by then."""
         for segment, file, indexes, snapshot_path, snapshot in self.finished:
             file.sync()
+            if stopped():
+                return
             segment.write_indexes(files, indexes)
             write_file(files, snapshot_path, snapshot)
             if segment.txns is not None:
@@ -52,6 +54,8 @@ class Plan(NamedTuple):
             file.sync()
             if segment.txns is not None:
                 segment.txns.sync()
+        if stopped():
+            return
         if self.epochs is not None:
             files.write_atomically(f"{self.folder}/{CHECKPOINT_NAME}", self.epochs)
         for folder in self.folders:
@@ -70,7 +74,7 @@ class Flusher:
     `plan(whole)` makes the next plan: all that is written, or without the active segment's data. `report` is called
     after each, with the plan that was carried out or with what went wrong."""
 
-    __slots__ = ("_env", "_job", "_plan", "_report", "_waiting", "_wanted", "_whole")
+    __slots__ = ("_env", "_job", "_plan", "_report", "_waiting", "_wanted", "_whole", "stopped")
 
     def __init__(self, env: Env, plan: Callable[[bool], Plan | None], report: Callable[[Plan | OSError], None]) -> None:
         self._env = env
@@ -80,6 +84,7 @@ class Flusher:
         self._waiting: list[asyncio.Future[Rejected | None]] = []
         self._wanted = False
         self._whole = False
+        self.stopped = False  # the log is going away: what runs shall end soon, nothing new starts
 
     @property
     def idle(self) -> bool:
@@ -119,7 +124,7 @@ class Flusher:
         pinned = plan.pinned()
         for file in pinned:
             file.pin()
-        self._job = self._env.executor.submit(_run, plan, self._env.files)
+        self._job = self._env.executor.submit(_run, plan, self._env.files, lambda: self.stopped)
         self._job.add_done_callback(lambda job: self._finished(job, plan, pinned, waiting))
 
     def _finished(
@@ -145,9 +150,9 @@ class Flusher:
             self._start()
 
 
-def _run(plan: Plan, files: Files) -> OSError | None:
+def _run(plan: Plan, files: Files, stopped: Callable[[], bool]) -> OSError | None:
     try:
-        plan.run(files)
+        plan.run(files, stopped)
     except OSError as error:
         return error
     return None

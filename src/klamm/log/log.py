@@ -380,7 +380,7 @@ class Log(LogBase):
             self._fail(f"old segments cannot be deleted: {error}")
             self._tell()
         if not was_touched:
-            self.discard()
+            self._unload()
         return []
 
     def _delete(self, segments: Segments, count: int) -> list[str]:

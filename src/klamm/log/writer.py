@@ -128,5 +128,6 @@ class Writer:
             self._start(sync_next)
 
     def drop(self) -> None:
+        """Throw away what is queued; a job that runs goes on."""
+        self.queued_bytes -= sum(len(write.data) for write in self._queue)
         self._queue.clear()
-        self.queued_bytes = 0
