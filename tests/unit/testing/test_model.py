@@ -23,20 +23,20 @@ def test_what_was_acknowledged_must_be_there_after_a_kill():
     model = partition()
     entries = sent(model, entry(0), entry(1))
     model.acknowledged(0, entries)
-    model.check_log(entries, power_lost=False)
+    model.check_log(0, entries, power_lost=False)
     with pytest.raises(Violation, match="ends at 1"):
-        model.check_log(entries[:1], power_lost=False)
+        model.check_log(0, entries[:1], power_lost=False)
 
 
 def test_a_power_loss_may_take_what_was_not_flushed():
     model = partition()
     entries = sent(model, entry(0), entry(1))
     model.acknowledged(0, entries)
-    model.check_log(entries[:1], power_lost=True)
+    model.check_log(0, entries[:1], power_lost=True)
     assert model.lost_since(0, 1)
     assert not model.lost_since(0, 0)
     with pytest.raises(Violation, match="flushed"):
-        model.check_log([], power_lost=True)
+        model.check_log(0, [], power_lost=True)
 
 
 def test_a_power_loss_takes_nothing_that_was_flushed():
@@ -44,7 +44,7 @@ def test_a_power_loss_takes_nothing_that_was_flushed():
     entries = sent(model, entry(0), entry(1))
     model.acknowledged(0, entries[:1])
     with pytest.raises(Violation, match="flushed"):
-        model.check_log([], power_lost=True)
+        model.check_log(0, [], power_lost=True)
 
 
 def test_a_clean_stop_makes_everything_durable():
@@ -52,7 +52,7 @@ def test_a_clean_stop_makes_everything_durable():
     model.acknowledged(0, sent(model, entry(0)))
     model.everything_is_durable()
     with pytest.raises(Violation, match="flushed"):
-        model.check_log([], power_lost=True)
+        model.check_log(0, [], power_lost=True)
 
 
 def test_an_offset_never_changes_its_record():
@@ -77,28 +77,28 @@ def test_an_idempotent_record_is_there_once_and_in_order():
     first, second = sent(model, entry(0), entry(1))
     sent(model, first)
     with pytest.raises(Violation, match="too often"):
-        model.check_log([first, first], power_lost=False)
+        model.check_log(0, [first, first], power_lost=False)
     model = partition()
     sent(model, first, second)
     with pytest.raises(Violation, match="follows"):
-        model.check_log([second], power_lost=False)
+        model.check_log(0, [second], power_lost=False)
 
 
 def test_a_plain_record_is_there_at_most_as_often_as_it_was_sent():
     model = partition()
     one = entry(0, idempotent=False)
     sent(model, one, one, idempotent=False)
-    model.check_log([one, one], power_lost=False)
+    model.check_log(0, [one, one], power_lost=False)
     with pytest.raises(Violation, match="too often"):
-        model.check_log([one, one, one], power_lost=False)
+        model.check_log(0, [one, one, one], power_lost=False)
 
 
 def test_the_high_watermark_does_not_go_back():
     model = partition()
     model.saw_high_watermark(1)
     with pytest.raises(Violation, match="back"):
-        model.check_log([], power_lost=False)
-    model.check_log([], power_lost=True)
+        model.check_log(0, [], power_lost=False)
+    model.check_log(0, [], power_lost=True)
 
 
 def test_topics_are_there_when_they_should_be_and_gone_when_they_should():
@@ -116,3 +116,16 @@ def test_topics_are_there_when_they_should_be_and_gone_when_they_should():
     model.check_topics({})
     with pytest.raises(Violation):
         model.check_topics({"t": (b"id", 2)})
+
+
+def test_a_log_starts_later_only_where_old_segments_are_deleted():
+    entries = [entry(0), entry(1), entry(2)]
+    keeps, shrinks = partition(), partition(**{"retention.bytes": "1"})
+    for model in (keeps, shrinks):
+        sent(model, *entries)
+    with pytest.raises(Violation, match="starts at 1"):
+        keeps.check_log(1, entries[1:], power_lost=False)
+    shrinks.check_log(1, entries[1:], power_lost=False)
+    with pytest.raises(Violation, match="back"):
+        shrinks.check_log(0, entries, power_lost=False)
+    shrinks.check_log(0, entries, power_lost=True)

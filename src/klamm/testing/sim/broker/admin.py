@@ -30,6 +30,10 @@ def some_configs(rng: Random) -> dict[str, str]:
         configs["message.timestamp.type"] = "LogAppendTime"
     if rng.random() < 0.2:
         configs["flush.ms"] = str(rng.choice((10, 500)))
+    if rng.random() < 0.25:
+        configs["segment.bytes"] = str(rng.choice((500, 2000)))
+        configs["retention.bytes"] = str(rng.choice((0, 2000, 10_000)))
+        configs["file.delete.delay.ms"] = str(rng.choice((0, 200)))
     return configs
 
 

@@ -23,6 +23,7 @@ class Consumer:
         self._in_session = self._version >= reading.FIRST_WITH_SESSIONS and self._rng.random() < 0.7
         self._positions = dict.fromkeys(partitions, 0)
         self._cuts_seen = {partition: len(partition.cuts) for partition in partitions}
+        self._behind: set[PartitionModel] = set()  # only asked for membership: a set has no order
         self._high_watermarks: dict[PartitionModel, int] = {}
         self._changed = list(partitions)  # what the session does not know yet
         self._session_id = 0
@@ -49,6 +50,7 @@ class Consumer:
             max_wait_ms=self._rng.choice((0, 50, 300)),
             min_bytes=self._rng.choice((0, 1, 1, 5000)),
             max_bytes=self._rng.choice((1, 10_000, 1_000_000)),
+            isolation_level=self._rng.choice((0, 1)),
             session_id=self._session_id,
             session_epoch=self._epoch,
             topics=reading.fetch_topics(
@@ -63,7 +65,16 @@ class Consumer:
             raise Violation(f"{self.name}: fetch failed with {code.name}")
         else:
             self._read(answer)
+        for partition in [partition for partition in self._positions if partition in self._behind]:
+            await self._catch_up(client, partition)
         await pause(self._rng, 0.02)
+
+    async def _catch_up(self, client: Client, partition: PartitionModel) -> None:
+        """The records at our position are deleted: go on with the first that is left."""
+        self._positions[partition] = max(self._positions[partition], await reading.earliest(client, partition))
+        self._behind.discard(partition)
+        if partition not in self._changed:
+            self._changed.append(partition)
 
     def _step_back(self) -> None:
         """After a power loss the log may end before our position: go back to where it was cut."""
@@ -94,14 +105,16 @@ class Consumer:
             self._lab.note(self.name, code.name, str(partition))
             return
         position = self._positions[partition]
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.topic.shrinks:
+            self._behind.add(partition)
+            return
         if code is not ErrorCode.NONE:
             raise Violation(f"{self.name}: {partition} at {position}: {code.name}")
         if data.high_watermark < self._high_watermarks.get(partition, 0):
             raise Violation(f"{self.name}: the high watermark of {partition} went back to {data.high_watermark}")
         self._high_watermarks[partition] = data.high_watermark
         partition.saw_high_watermark(data.high_watermark)
-        if data.log_start_offset not in (0, -1):
-            raise Violation(f"{partition}: the log starts at {data.log_start_offset}")
+        partition.saw_start(max(0, data.log_start_offset))
         assert not isinstance(data.records, FileRange)
         entries = reading.read_entries(partition, data.records, position, data.high_watermark)
         for i, entry in enumerate(entries):

@@ -53,6 +53,7 @@ class PartitionModel:
         self.known: dict[int, Entry] = {}  # by offset: acknowledged, or read by a consumer
         self.sent: dict[bytes, tuple[Entry, int]] = {}  # by key: the record, and how often it may be in the log
         self.acked_end = 0  # behind the last record that was acknowledged
+        self.start = 0  # the log start offset, as far as it is known to have moved
         self.durable_end = 0  # behind the last record that no power loss may take
         self.high_watermark = 0
         self.cuts: list[int] = []  # where the log ended after each power loss
@@ -96,20 +97,29 @@ class PartitionModel:
         """A clean stop wrote it all to the disk."""
         self.durable_end = max(self.durable_end, self.acked_end, *[offset + 1 for offset in self.known], 0)
 
-    def check_log(self, entries: list[Entry], *, power_lost: bool) -> None:
-        """Hold the whole log, from offset 0, against what is known."""
-        end = len(entries)
+    def saw_start(self, start: int) -> None:
+        if start and not self.topic.shrinks:
+            raise Violation(f"{self}: the log starts at {start}, and nothing may be deleted from it")
+        self.start = max(self.start, start)
+
+    def check_log(self, start: int, entries: list[Entry], *, power_lost: bool) -> None:
+        """Hold the whole log against what is known."""
+        end = start + len(entries)
         if power_lost:
             self._cut(end)
+            self.start = 0  # what was deleted may be back
+        elif start < self.start:
+            raise Violation(f"{self}: the log start went from {self.start} back to {start}")
         else:
             missing = [offset for offset in self.known if offset >= end]
             if missing:
                 raise Violation(f"{self}: the log ends at {end}; offset {min(missing)} was there before the kill")
             if end < self.high_watermark:
                 raise Violation(f"{self}: the high watermark went from {self.high_watermark} back to {end}")
-        for offset, entry in enumerate(entries):
+        self.saw_start(start)
+        for offset, entry in enumerate(entries, start):
             self.learn(offset, entry)
-        self._check_copies(entries)
+        self._check_copies(start, entries)
 
     def _cut(self, end: int) -> None:
         if end < self.durable_end:
@@ -120,18 +130,19 @@ class PartitionModel:
         self.high_watermark = min(self.high_watermark, end)
         self.durable_end = end  # what survived a power loss survives the next one
 
-    def _check_copies(self, entries: list[Entry]) -> None:
+    def _check_copies(self, start: int, entries: list[Entry]) -> None:
         copies: dict[bytes, int] = {}
         last: dict[tuple[str, int], int] = {}
-        for offset, entry in enumerate(entries):
+        for offset, entry in enumerate(entries, start):
             copies[entry.key] = copies.get(entry.key, 0) + 1
             if copies[entry.key] > self.sent[entry.key][1]:
                 raise Violation(f"{self}: {entry.key!r} is in the log once too often, at offset {offset}")
             tag = Tag.decode(entry.key)
             if tag.idempotent:
                 session = (tag.producer, tag.session)
-                if tag.number != last.get(session, -1) + 1:
-                    raise Violation(f"{self}: {entry.key!r} at offset {offset} follows number {last.get(session, -1)}")
+                before = last.get(session, tag.number - 1 if start else -1)
+                if tag.number != before + 1:
+                    raise Violation(f"{self}: {entry.key!r} at offset {offset} follows number {before}")
                 last[session] = tag.number
 
 
@@ -147,6 +158,11 @@ class TopicModel:
     def flushed(self) -> bool:
         """Whether what is acknowledged has been flushed."""
         return self.configs.get("flush.messages") == "1"
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether old segments are deleted."""
+        return "retention.bytes" in self.configs
 
 
 class Model:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from klamm.core.env import Buffer
+from klamm.core.errors import ErrorCode
 from klamm.records import batch as batches
 from klamm.records.batch import BatchError
 from klamm.records.record import decode_records
-from klamm.testing.sim.broker.lab import append_time
+from klamm.testing.sim.broker.client import Client, Lost
+from klamm.testing.sim.broker.lab import TRY_AGAIN, append_time, error_code
 from klamm.testing.sim.broker.model import Entry, PartitionModel, Violation
 from klamm.wire.messages.k01_fetch import FetchPartition, FetchTopic
+from klamm.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
+EARLIEST, LATEST = -2, -1
 FETCH_VERSIONS = (4, 7, 11, 12, 13, 17)
 FIRST_WITH_SESSIONS = 7
 FIRST_WITH_IDS = 13
+_LIST_OFFSETS_VERSION = 7
 
 
 def fetch_topics(version: int, wanted: list[tuple[PartitionModel, int]], max_bytes: int) -> list[FetchTopic]:
@@ -47,3 +52,22 @@ def read_entries(partition: PartitionModel, records: Buffer | None, offset: int,
                 timestamp = -1 if append_time(partition.topic) else record.timestamp
                 entries.append(Entry(record.key or b"", record.value or b"", timestamp))
     return entries
+
+
+async def offset_for(client: Client, partition: PartitionModel, timestamp: int) -> int:
+    """ListOffsets for one partition. `Violation` if that fails."""
+    asked = ListOffsetsPartition(partition_index=partition.index, timestamp=timestamp)
+    topic = ListOffsetsTopic(name=partition.topic.name, partitions=[asked])
+    answer = await client.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), _LIST_OFFSETS_VERSION)
+    found = answer.topics[0].partitions[0]
+    code = error_code(found.error_code)
+    if code in TRY_AGAIN:
+        raise Lost(code.name)
+    if code is not ErrorCode.NONE:
+        raise Violation(f"{partition}: offset for {timestamp}: {code.name}")
+    offset: int = found.offset
+    return offset
+
+
+async def earliest(client: Client, partition: PartitionModel) -> int:
+    return await offset_for(client, partition, EARLIEST)

@@ -27,6 +27,12 @@ from klamm.testing.sim.trace import Trace
 from klamm.testing.sim.world import SimNode, World
 
 DATA = "/data"
+OPTIONS = {
+    "listeners": f"PLAINTEXT://{BROKER}:{PORT}",
+    "log.retention.check.interval.ms": "300",
+    "log.flush.offset.checkpoint.interval.ms": "700",
+}
+"""The periodic jobs of a broker, many times in a life of a few seconds."""
 MAX_LIVES = 4
 LIMIT_S = 3600.0
 _SETTLE_S = 1.0  # longer than anything is on its way: after it no answer of a dead broker arrives any more
@@ -191,8 +197,7 @@ class Scenario:
 
 
 async def _boot(process: SimNode) -> Node:
-    options = Options.from_mapping({"listeners": f"PLAINTEXT://{BROKER}:{PORT}"})
-    node = Node(process.env, DATA, options)
+    node = Node(process.env, DATA, Options.from_mapping(OPTIONS))
     await node.start()
     return node
 
