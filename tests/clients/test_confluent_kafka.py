@@ -95,7 +95,7 @@ def test_topics_are_created_listed_and_deleted(broker: BrokerProcess, topic: str
     assert len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 3
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
         admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(30)
-    with pytest.raises(KafkaException, match="INVALID_TOPIC"):
+    with pytest.raises(KafkaException, match="TOPIC_EXCEPTION"):
         admin.create_topics([NewTopic("not/valid", num_partitions=1)])["not/valid"].result(30)
     admin.delete_topics([topic])[topic].result(30)
     assert topic not in admin.list_topics(timeout=30).topics
