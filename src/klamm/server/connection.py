@@ -214,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_room(self) -> None:
         """Answers have left."""
         self.active = True
-        if self._paused & (_LIMIT | _DRAIN):
+        if self._paused & _DRAIN or (self._paused & _LIMIT and not self._over_a_limit()):
             self._resume_soon()
 
     def _resume_soon(self) -> None:
@@ -259,6 +259,11 @@ class Connection(asyncio.BufferedProtocol):
         self._granted_to = self._asked_for
         self._paused &= ~_MEMORY
         self._read_on()
+
+    def _stop_waiting_for_memory(self) -> None:
+        if self._paused & _MEMORY:
+            self._paused &= ~_MEMORY
+            self._shared.frame_memory.forget(self._memory_granted)
 
     def _shrink_to(self, keep_bytes: int) -> None:
         buffer = self._buffer
@@ -306,6 +311,7 @@ class Connection(asyncio.BufferedProtocol):
     def drain(self) -> None:
         """Read no more requests; answer those that were read, then close."""
         if self.is_open:
+            self._stop_waiting_for_memory()
             self._pause(_DRAIN)
             self._buffer.clear()
             self._finish_if_drained()
@@ -338,8 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         self._sender.close()
         self.outbox.close()
         self._buffer.clear()
-        if self._paused & _MEMORY:
-            shared.frame_memory.forget(self._memory_granted)
+        self._stop_waiting_for_memory()
         if self._granted_to > SMALL_BYTES:
             shared.frame_memory.give_back(self._granted_to - SMALL_BYTES)
             self._granted_to = SMALL_BYTES

@@ -104,7 +104,9 @@ class Dispatcher:
                 parts = encode_response(answer, key, version, correlation_id)
                 connection.outbox.answer(parts)
                 route.answered(parts, self.now() - started)
-            elif answer is not None:
+            elif answer is None:
+                route.answered([], self.now() - started)
+            else:
                 _Call(self, connection, route, version, correlation_id, request, started).take(answer, len(frame))
         except Exception as error:  # noqa: BLE001 - whatever a handler does, the broker goes on
             _Call(self, connection, route, version, correlation_id, request, started).fail(error)

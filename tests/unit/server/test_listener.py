@@ -129,6 +129,19 @@ async def test_a_stop_does_not_wait_longer_than_its_grace(serve: Any, caplog: py
     assert "1 connections did not finish" in caplog.text
 
 
+async def test_a_stop_forgets_who_waits_for_memory(serve: Any) -> None:
+    place = await serve(Who(), max_frame_memory_bytes=100_000)
+    holder, waiter = await place.connect(), await place.connect()
+    holder.send_raw(framed(b"x" * 100_000)[:-1])
+    memory = place.server.shared.frame_memory
+    await place.until(lambda: memory.used_bytes > 0)
+    waiter.send_raw(framed(b"x" * 100_000)[:-1])
+    await place.until(lambda: memory.is_short)
+    await place.server.stop(0.02)
+    assert not memory.is_short
+    assert memory.used_bytes == 0
+
+
 async def test_the_sweep_runs_by_itself(serve: Any) -> None:
     place = await serve(Who(), idle_s=0.04)
     client = await place.connect()

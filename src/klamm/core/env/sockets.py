@@ -282,8 +282,10 @@ class RealNetwork:
         return await asyncio.get_running_loop().create_connection(factory, host, port)
 
     def sender(self, transport: asyncio.Transport, on_progress: Callable[[], None], on_error: _ErrorCallback) -> Sender:
+        assert transport.get_extra_info("sslcontext") is None, "this would go around the encryption"
         # A dup, because asyncio refuses add_writer on the descriptor of one of its own transports.
         sock = transport.get_extra_info("socket")
         own = socket.socket(sock.family, sock.type, sock.proto, fileno=os.dup(sock.fileno()))
         own.setblocking(False)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # for peers that vanish while an answer is pending
         return SocketSender(asyncio.get_running_loop(), own, on_progress, on_error, self._executor)
