@@ -102,7 +102,9 @@ class DataFolder:
         """What was saved last; from here on the stop counts as unclean until a clean state is written."""
         saved = read_state(self.files, self.path)
         if saved.clean:
-            self.write_state([state_line(name, log) for name, log in saved.logs.items()], clean=False)
+            path = f"{self.path}/{STATE_NAME}"
+            _, _, body = self.files.read(path).partition(b"\n")
+            self.files.write_atomically(path, _first_line(body, clean=False) + body)
         return saved
 
     def write_state(self, lines: Iterable[str], *, clean: bool) -> None:
@@ -170,18 +172,23 @@ def _check_identity(path: str, marker: Mapping[str, Any], node_id: int, cluster_
 # ---- the state file: JSON, one line for each log, so that it can be put together in slices
 
 
-def state_line(name: str, log: SavedLog) -> str:
+def state_line(name: str, log: SavedLog, id_text: str | None = None) -> str:
+    """`id_text` is the topic id as text, where there is one at hand: that saves a third of the time."""
     start, end, recovery_point, watermark = log.state
     if not log.clean:
         end = _NOT_CLEAN
-    return f'"{name}": ["{uuid_text(log.topic_id)}", {start}, {end}, {recovery_point}, {watermark}]'
+    return f'"{name}": ["{id_text or uuid_text(log.topic_id)}", {start}, {end}, {recovery_point}, {watermark}]'
 
 
 def encode_state(lines: Iterable[str], *, clean: bool) -> bytes:
-    """The checksum covers the word `clean` and all after the first line: 10,000 logs are trusted because of it."""
     body = (",\n".join(lines) + "\n}}\n").encode()
-    first = f'{{"version": {_STATE_VERSION}, "clean": {str(clean).lower()}, "crc": {crc32c(body, clean)}, "logs": {{\n'
-    return first.encode() + body
+    return _first_line(body, clean=clean) + body
+
+
+def _first_line(body: bytes, *, clean: bool) -> bytes:
+    """The checksum covers the word `clean` and all after the first line: 10,000 logs are trusted because of it."""
+    crc = crc32c(body, clean)
+    return f'{{"version": {_STATE_VERSION}, "clean": {str(clean).lower()}, "crc": {crc}, "logs": {{\n'.encode()
 
 
 def decode_state(data: bytes) -> SavedState:
@@ -193,9 +200,13 @@ def decode_state(data: bytes) -> SavedState:
     if crc32c(data[data.index(b"\n") + 1 :], clean) != whole.get("crc"):
         raise ValueError("the checksum of the state file is wrong")
     logs: dict[str, SavedLog] = {}
-    for name, (topic_id, start, end, recovery_point, watermark) in whole["logs"].items():
+    ids: dict[str, bytes] = {}  # most logs share theirs with others
+    for name, (text, start, end, recovery_point, watermark) in whole["logs"].items():
+        topic_id = ids.get(text)
+        if topic_id is None:
+            topic_id = ids[text] = uuid_from_text(text)
         state = LogState(start, end, recovery_point, watermark)
-        logs[name] = SavedLog(uuid_from_text(topic_id), state, clean and end != _NOT_CLEAN)
+        logs[name] = SavedLog(topic_id, state, clean and end != _NOT_CLEAN)
     return SavedState(clean, logs)
 
 

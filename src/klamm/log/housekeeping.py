@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from klamm.log.log import Log
     from klamm.log.manager import LogManager
 
-SLICE: Final = 200  # logs looked at before the loop gets its turn: about 0.2 ms
+SLICE: Final = 100  # logs looked at before the loop gets its turn: about 0.3 ms
 RETENTION_SLICE: Final = 20  # the same, where a log may have to look into its folder
 MAX_FLUSHES: Final = 4  # fsyncs of flush.ms at a time: the executor has other work too
 FLUSH_CHECK_MS: Final = 1_000

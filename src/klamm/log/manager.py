@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from klamm.core.env import Env
-from klamm.core.ids import ZERO_UUID
+from klamm.core.ids import ZERO_UUID, uuid_text
 from klamm.log.config import LogConfig
 from klamm.log.folder import (
     DELETED_SUFFIX,
@@ -339,26 +339,31 @@ class LogManager:
         """Write what a recovery can rely on. Not a clean state: logs are in use."""
         async with self._saving:
             lines: list[str] = []
-            for some in sliced(list(self._logs), SLICE):
-                lines += [self._line(name) for name in some if name in self._logs]
+            texts: dict[bytes, str] = {}  # topic ids: most logs share theirs with others
+            for names in sliced(list(self._logs), SLICE):
+                lines += [self._line(name, texts) for name in names if name in self._logs]
                 await asyncio.sleep(0)
-            for others in sliced(list(self._saved.items()), SLICE):
-                lines += [state_line(name, saved._replace(clean=False)) for name, saved in others]
+            for saved in sliced(list(self._saved.items()), SLICE):
+                lines += [state_line(name, log._replace(clean=False)) for name, log in saved]
                 await asyncio.sleep(0)
             if lines != self._written:
                 await self.env.executor.submit(partial(self.folder.write_state, lines, clean=False))
                 self._written = lines
 
-    def _line(self, name: str, state: LogState | None = None) -> str:
-        """A line of the state file; clean if the state is that of a closed log."""
+    def _line(self, name: str, texts: dict[bytes, str], closed: LogState | None = None) -> str:
+        """A line of the state file; clean if the log is `closed`."""
         log = self._logs[name]
-        known = state or self._checkpoints.get(name) or log.state()
-        cap = self._caps.get(name, known.recovery_point)
-        known = known._replace(
-            recovery_point=min(cap, known.recovery_point),
-            high_watermark=known.high_watermark if log.failure else self.watermark(log),
-        )
-        return state_line(name, SavedLog(self._ids[name], known, state is not None))
+        topic_id = self._ids[name]
+        text = texts.get(topic_id)
+        if text is None:
+            text = texts[topic_id] = uuid_text(topic_id)
+        start, end, recovery_point, watermark = closed or self._checkpoints.get(name) or log.state()
+        if log.failure is None:
+            watermark = self.watermark(log)
+        if name in self._caps:
+            recovery_point = min(recovery_point, self._caps[name])
+        saved = SavedLog(topic_id, LogState(start, end, recovery_point, watermark), closed is not None)
+        return state_line(name, saved, text)
 
     async def close(self, clean: bool = True) -> None:
         """Flush and close every log and say so in the state file. Not `clean`: only stop what runs."""
@@ -383,7 +388,8 @@ class LogManager:
         for name in names:
             await self._logs[name].settle()
         states = await self.env.executor.submit(_close_all, [self._logs[name] for name in names])
-        return [self._line(name, state) for name, state in zip(names, states, strict=True)]
+        texts: dict[bytes, str] = {}
+        return [self._line(name, texts, state) for name, state in zip(names, states, strict=True)]
 
 
 def _close_all(logs: list[Log]) -> list[LogState | None]:
