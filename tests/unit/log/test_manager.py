@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from klamm.cli import log as log_command
 from klamm.core.env import Env
 from klamm.core.env.real import RealClock, RealFiles, real_env
 from klamm.core.errors import ErrorCode
@@ -16,8 +17,8 @@ from klamm.log.housekeeping import Intervals
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.results import Appended, Rejected
-from klamm.records.batch import header_bytes
-from klamm.records.record import Record, encode_batch
+from klamm.records.batch import header_bytes, iter_batches
+from klamm.records.record import Record, decode_records, encode_batch
 
 ID = bytes(range(16))
 OTHER_ID = bytes(range(1, 17))
@@ -452,3 +453,48 @@ async def test_many_partitions_start_and_stop_without_looking_at_each(broker: Br
         broker.manager.delete("many", partition)
     await removed(broker)
     assert broker.topics() == []
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("clean", [False, True])
+async def test_a_repaired_log_is_online_again_with_all_that_was_not_damaged(
+    broker: Broker, cut: bool, clean: bool
+) -> None:
+    broker.config = LogConfig(segment_bytes=500)
+    log = broker.log()
+    for number in range(20):
+        append(log, 2, value=b"%03d" % number + bytes(100))
+    await log.flush()
+    await broker.manager.save_state()
+    await broker.stop(clean)
+    path = broker.path / "topics/t-0"
+    segments = sorted(path.glob("*.log"))
+    hit = segments[len(segments) // 2]
+    content = bytearray(hit.read_bytes())
+    content[-3] ^= 1  # in the last batch of a segment in the middle, far below the recovery point
+    hit.write_bytes(content)
+    first = [header.base_offset for _, header in iter_batches(content)][-1]
+
+    assert log_command.repair(str(path), cut=cut, yes=True) == 0
+    await broker.start()
+    log = broker.log()
+    assert log.failure is None
+    assert log.end_offset == (first if cut else 40)
+    values = [record.value[:3] for record in read_all(log) if record.value]
+    expected = [b"%03d" % (n // 2) for n in range(40) if n < first or (n >= first + 2 and not cut)]
+    assert values == expected
+    assert append(log).base_offset == log.end_offset - 1
+    await broker.restart()
+    assert broker.log().failure is None
+
+
+def read_all(log: Log) -> list[Record]:
+    records: list[Record] = []
+    offset = log.start_offset
+    while (found := log.read(offset, 1 << 20, limit=log.end_offset)) is not None:
+        assert not isinstance(found, Rejected), found
+        data = found.file.pread(found.size, found.offset)
+        for position, header in iter_batches(data):
+            records += decode_records(data, position)
+            offset = header.next_offset
+    return records
