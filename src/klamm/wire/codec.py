@@ -89,9 +89,9 @@ def decode(
     allow_trailing: bool = False,
 ) -> S:
     """The message in `data[offset:end]`; ProtocolError if it is not exactly that (or less, with `allow_trailing`)."""
-    found, stop = decode_prefix(message, data, version, offset, end)
-    if stop != (len(data) if end is None else end) and not allow_trailing:
-        raise ProtocolError(f"{message.__name__} v{version}: bytes are left over behind it")
+    found, left = _decode(message, data, version, offset, end)
+    if left and not allow_trailing:
+        raise ProtocolError(f"{message.__name__} v{version}: {left} bytes are left over behind it")
     return found
 
 
@@ -99,20 +99,23 @@ def decode_prefix(
     message: type[S], data: Buffer, version: int, offset: int = 0, end: int | None = None
 ) -> tuple[S, int]:
     """The message at `offset`, and the position behind it."""
+    found, left = _decode(message, data, version, offset, end)
+    return found, (len(data) if end is None else end) - left
+
+
+def _decode(message: type[S], data: Buffer, version: int, offset: int, end: int | None) -> tuple[S, int]:
+    """The message at `offset`, and how many bytes are left behind it."""
     decoder, wants_view = message.__decoders__.get(version) or new_decoder(message, version)
-    try:
-        if wants_view:
-            view = data if type(data) is memoryview else memoryview(data)
-            if end is not None:
-                view = view[:end]
-            return decoder(view, offset, len(view))
-        if end is None and type(data) is bytes:
-            return decoder(data, offset, len(data))
+    if wants_view:
+        data = memoryview(data)[offset:end]
+    elif offset or end is not None or type(data) is not bytes:
         # A copy, because bytes are faster to take apart than a memoryview, and such messages are small.
         data = bytes(memoryview(data)[offset:end])
-        found, stop = decoder(data, 0, len(data))
-        return found, stop + offset
+    size = len(data)
+    try:
+        found, stop = decoder(data, 0, size)
     except ProtocolError as error:
         raise ProtocolError(f"{message.__name__} v{version}: {error}") from None
     except _MALFORMED as error:
         raise ProtocolError(f"{message.__name__} v{version} is malformed: {error}") from error
+    return found, size - stop

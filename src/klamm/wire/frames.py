@@ -16,13 +16,12 @@ from klamm.wire.codec import decode, encode_into, join_between
 from klamm.wire.errors import ProtocolError
 from klamm.wire.messages import APIS, first_flexible
 from klamm.wire.runtime import skip_tags
-from klamm.wire.schema import Request, Response
+from klamm.wire.schema import Request, Response, Struct
 
 if TYPE_CHECKING:
     from klamm.core.env import Buffer, Part
 
 API_VERSIONS = 18
-NO_TAGS = b"\0"
 
 R = TypeVar("R", bound=Response)
 
@@ -70,28 +69,25 @@ def encode_request(message: Request, version: int, correlation_id: int, client_i
     """A whole request frame. Its records, if any, are passed on without copying them."""
     key = message.__api_key__
     name = b"" if client_id is None else client_id.encode()
-    tags = NO_TAGS if version >= first_flexible(key) else b""
-    out: list[Any] = [b""]  # the place of the header, whose size comes last
-    cuts = encode_into(message, version, out)
-    size = _size(out, cuts) + 10 + len(name) + len(tags)
+    tags = b"\0" if version >= first_flexible(key) else b""
+    parts, size = _body(message, version)
+    size += 10 + len(name) + len(tags)
     try:
         head = _SIZED_REQUEST_HEAD.pack(size, key, version, correlation_id, -1 if client_id is None else len(name))
     except struct_error as error:
         raise ProtocolError(f"the header of {type(message).__name__} cannot be encoded: {error}") from error
-    out[0] = head + name + tags
-    return join_between(out, cuts)
+    parts[0] = head + name + tags + parts[0]
+    return parts
 
 
 def encode_response(message: Response, api_key: int, version: int, correlation_id: int) -> list[Part]:
     """A whole response frame. Its records, if any, are passed on without copying them."""
-    out: list[Any] = [b""]
-    cuts = encode_into(message, version, out)
-    size = _size(out, cuts)
+    parts, size = _body(message, version)
     if version >= APIS[api_key][2] and api_key != API_VERSIONS:
-        out[0] = _SIZED_FLEXIBLE_RESPONSE_HEAD.pack(size + 5, correlation_id)
+        parts[0] = _SIZED_FLEXIBLE_RESPONSE_HEAD.pack(size + 5, correlation_id) + parts[0]
     else:
-        out[0] = _SIZED_RESPONSE_HEAD.pack(size + 4, correlation_id)
-    return join_between(out, cuts)
+        parts[0] = _SIZED_RESPONSE_HEAD.pack(size + 4, correlation_id) + parts[0]
+    return parts
 
 
 def decode_response(message: type[R], frame: Buffer, version: int) -> tuple[int, R]:
@@ -109,9 +105,12 @@ def decode_response(message: type[R], frame: Buffer, version: int) -> tuple[int,
     return correlation_id, decode(message, frame, version, pos)
 
 
-def _size(out: list[Any], cuts: list[int]) -> int:
-    size = sum(map(len, out))
-    for cut in cuts:
-        length = len(out[cut])
-        size += getattr(out[cut], "size", length) - length  # a FileRange has its own idea of its size
-    return size
+def _body(message: Struct, version: int) -> tuple[list[Any], int]:
+    """The message in parts, the first of which is bytes, and their size."""
+    out: list[Any] = []
+    cuts = encode_into(message, version, out)
+    if not cuts:
+        body = b"".join(out)
+        return [body], len(body)
+    parts = join_between(out, cuts)
+    return parts, sum(len(part) if isinstance(part, bytes | bytearray | memoryview) else part.size for part in parts)
