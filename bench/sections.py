@@ -19,8 +19,9 @@ IN_FLIGHT = 5
 FETCH_BYTES = 1 << 20
 IDLE_CONNECTIONS = 500
 SMALL_CONNECTIONS = 8
-MANY_TOPICS, MANY_PARTITIONS_EACH = 10, 1_000
+MANY_TOPICS, MANY_PARTITIONS = 10, 10_000
 GROWTH_BATCH_BYTES = 32_000
+CPU_OF_A_GB = "broker's CPU time for 1 GB (raw client)"  # says something even on a machine that is not quiet
 
 
 class Row(NamedTuple):
@@ -68,6 +69,7 @@ def produce_case(bench: Bench, broker: Broker, sink: str, size: int, partitions:
     key, unit = measure(size)
     values: dict[str, list[float]] = {"raw": [], "load": []}
     ratios: dict[str, list[float]] = {"raw": [], "load": []}
+    cpu: list[float] = []
     for turn in range(bench.rounds):
         bare = 0.0
         for tool in ("raw", "load"):
@@ -77,13 +79,16 @@ def produce_case(bench: Bench, broker: Broker, sink: str, size: int, partitions:
             bench.tool("raw", "create", **where)
             settle()
             extra = {"depth": IN_FLIGHT} if tool == "raw" else {"linger": 5}
+            before = broker.cpu_seconds()
             result = bench.tool(
                 tool, "produce", **where, records=case_records(bench, size), size=size, batch=BATCH_BYTES, **extra
             )
+            spent = broker.cpu_seconds() - before
             bench.tool("raw", "delete", **where)
             settle()
             if tool == "raw":
                 fed = result["seconds"] * result["bytes_per_s"]
+                cpu.append(spent * 1e3 / (fed / 1e9))
                 bare = bench.tool(
                     "bare", "feed", to=sink, bytes=int(fed), chunk=result["request_bytes"], depth=IN_FLIGHT
                 )["bytes_per_s"]
@@ -92,6 +97,7 @@ def produce_case(bench: Bench, broker: Broker, sink: str, size: int, partitions:
     for tool, client in (("load", "librdkafka"), ("raw", "raw client")):
         if values[tool]:
             yield Row(f"{case_name(size, partitions)}, {client}", PRODUCE_AIMS[size], unit, values[tool], ratios[tool])
+    yield Row(f"{case_name(size, partitions)}, {CPU_OF_A_GB}", "", "ms", cpu)
 
 
 def fetch(bench: Bench) -> Iterator[Row]:
@@ -107,6 +113,7 @@ def fetch_case(bench: Bench, broker: Broker, file: Path, size: int, partitions: 
     key, unit = measure(size)
     values: dict[str, list[float]] = {"raw": [], "load": []}
     ratios: dict[str, list[float]] = {"raw": [], "load": []}
+    cpu: list[float] = []
     where = {"to": broker.address, "topic": f"fetch-{size}-{partitions}", "partitions": partitions}
     bench.tool("raw", "create", **where)
     filled = bench.tool("raw", "produce", **where, records=case_records(bench, size), size=size, batch=BATCH_BYTES)
@@ -117,7 +124,9 @@ def fetch_case(bench: Bench, broker: Broker, file: Path, size: int, partitions: 
     reading = {**where, "records": filled["records"], "max_bytes": FETCH_BYTES}
     with bench.peer("source", file) as source:
         for _ in range(bench.rounds):
+            before = broker.cpu_seconds()
             raw = bench.tool("raw", "fetch", **reading)
+            cpu.append((broker.cpu_seconds() - before) * 1e3 / (raw["received_bytes"] / 1e9))
             chunk = int(raw["received_bytes"] / raw["answers"])
             bare = bench.tool("bare", "drain", to=source, bytes=total, chunk=chunk, file_bytes=file.stat().st_size)
             values["raw"].append(raw[key])
@@ -131,6 +140,7 @@ def fetch_case(bench: Bench, broker: Broker, file: Path, size: int, partitions: 
     for tool, client in (("load", "librdkafka"), ("raw", "raw fetch loop")):
         if values[tool]:
             yield Row(f"{case_name(size, partitions)}, {client}", FETCH_AIMS[size], unit, values[tool], ratios[tool])
+    yield Row(f"{case_name(size, partitions)}, {CPU_OF_A_GB}", "", "ms", cpu)
 
 
 def latency(bench: Bench) -> Iterator[Row]:
@@ -167,19 +177,15 @@ def small(bench: Bench) -> Iterator[Row]:
         broker.loop_lag_ms()
         for kind, name in (("metadata", "Metadata of one topic"), ("produce", "Produce of one 100 B record")):
             for depth in (8, 1):
-                values = [
-                    bench.tool(
-                        "raw",
-                        "small",
-                        **where,
-                        kind=kind,
-                        connections=SMALL_CONNECTIONS,
-                        depth=depth,
-                        milliseconds=bench.scaled(2_000),
-                    )["answers_per_s"]
-                    for _ in range(bench.rounds)
-                ]
+                load = {"kind": kind, "connections": SMALL_CONNECTIONS, "depth": depth}
+                values, cpu = [], []
+                for _ in range(bench.rounds):
+                    before = broker.cpu_seconds()
+                    result = bench.tool("raw", "small", **where, **load, milliseconds=bench.scaled(2_000))
+                    cpu.append((broker.cpu_seconds() - before) * 1e6 / result["answers"])
+                    values.append(result["answers_per_s"])
                 yield Row(f"{name}, {depth} in flight", ">= 40k/s", "requests/s", values)
+                yield Row(f"{name}, {depth} in flight, broker's CPU time", "", "us", cpu)
         yield from lag_rows(broker)
 
 
@@ -215,37 +221,43 @@ def memory(bench: Bench) -> Iterator[Row]:
 
 
 def partitions(bench: Bench) -> Iterator[Row]:
-    """10,000 partitions in 10 topics: created, there again after a clean stop, and what they take."""
-    count = MANY_TOPICS * MANY_PARTITIONS_EACH
-    names = ("create", "stop", "restart", "answer", "memory", "memory again")
-    found: dict[str, list[float]] = {name: [] for name in names}
+    """10,000 partitions in 10 topics: created, written to, there again after a clean stop, and what they take."""
+    rows = {
+        "create": Row(f"create {MANY_PARTITIONS:,} and list them all", "<= 10 s", "s", []),
+        "created": Row("resident memory then", "<= 300 MB", "bytes", []),
+        "write": Row("one record into each, one after another", "", "s", []),
+        "written": Row("resident memory then", "<= 300 MB", "bytes", []),
+        "stop": Row("clean stop", "", "s", []),
+        "restart": Row("spawn to all of them listed, after the clean stop", "<= 3 s", "s", []),
+        "answer": Row("one Metadata answer with all of them", "", "ms", []),
+        "restarted": Row("resident memory then", "<= 300 MB", "bytes", []),
+    }
     for _ in range(min(bench.rounds, 3)):
         with bench.data_folder() as data:
             with bench.broker(data) as broker:
-                start = time.perf_counter()
-                bench.tool(
-                    "raw",
-                    "create",
-                    to=broker.address,
-                    topic="many",
-                    topics=MANY_TOPICS,
-                    partitions=MANY_PARTITIONS_EACH,
-                )
-                bench.tool("raw", "metadata", to=broker.address, partitions=count)
-                found["create"].append(time.perf_counter() - start)
-                found["memory"].append(broker.resident_bytes())
-                found["stop"].append(broker.stop())
+                for name, value in many_partitions(bench, broker):
+                    rows[name].values.append(value)
             with bench.broker(data) as broker:
-                listed = bench.tool("raw", "metadata", to=broker.address, partitions=count)
-                found["restart"].append(time.perf_counter() - broker.spawned)
-                found["answer"].append(listed["answer_ms"])
-                found["memory again"].append(broker.resident_bytes())
-    yield Row(f"create {count:,} and list them all", "<= 10 s", "s", found["create"])
-    yield Row("resident memory then", "<= 300 MB", "bytes", found["memory"])
-    yield Row("clean stop", "", "s", found["stop"])
-    yield Row("spawn to all of them listed, after the clean stop", "<= 3 s", "s", found["restart"])
-    yield Row("one Metadata answer with all of them", "", "ms", found["answer"])
-    yield Row("resident memory then", "<= 300 MB", "bytes", found["memory again"])
+                listed = bench.tool("raw", "metadata", to=broker.address, partitions=MANY_PARTITIONS)
+                rows["restart"].values.append(time.perf_counter() - broker.spawned)
+                rows["answer"].values.append(listed["answer_ms"])
+                rows["restarted"].values.append(broker.resident_bytes())
+    yield from rows.values()
+
+
+def many_partitions(bench: Bench, broker: Broker) -> Iterator[tuple[str, float]]:
+    where = {"to": broker.address, "partitions": MANY_PARTITIONS // MANY_TOPICS}
+    start = time.perf_counter()
+    bench.tool("raw", "create", **where, topic="many", topics=MANY_TOPICS)
+    bench.tool("raw", "metadata", to=broker.address, partitions=MANY_PARTITIONS)
+    yield "create", time.perf_counter() - start
+    yield "created", broker.resident_bytes()
+    start = time.perf_counter()
+    for topic in range(MANY_TOPICS):
+        bench.tool("raw", "produce", **where, topic=f"many-{topic}", records=where["partitions"], batch=1)
+    yield "write", time.perf_counter() - start
+    yield "written", broker.resident_bytes()
+    yield "stop", broker.stop()
 
 
 def growth(bench: Bench, largest: int) -> Iterator[Row]:
