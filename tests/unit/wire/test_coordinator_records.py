@@ -86,6 +86,8 @@ CASES: list[tuple[Struct, int, bytes]] = [
     (COMMIT, 2, i64(10) + b"\0\x01m" + i64(20)),
     (COMMIT, 3, i64(10) + i32(4) + b"\0\x01m" + i64(20)),
     (COMMIT, 4, i64(10) + i32(4) + b"\x02m" + i64(20) + b"\0"),
+    (OffsetCommitValue(offset=1, topic_id=ID), 4, i64(1) + i32(-1) + b"\x01" + i64(0) + b"\x01\x00\x10" + ID),
+    (OffsetCommitValue(offset=1, topic_id=ID), 3, i64(1) + i32(-1) + b"\0\0" + i64(0)),
     (GroupMetadataKey(group="g"), 2, b"\0\x01g"),
     (
         GROUP,

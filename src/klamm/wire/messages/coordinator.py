@@ -21,6 +21,7 @@ class OffsetCommitValue(Struct, versions="0-4", flexible="4+"):
     metadata: str = string()
     commit_timestamp: int = int64()
     expire_timestamp: int = int64("1", default=-1, ignorable=True)
+    topic_id: bytes = uuid("4+", tag=0, ignorable=True)
 
 
 class GroupMetadataKey(Struct, versions="2"):
