@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from math import inf
 
 _NO_LIMIT = 2**31 - 1
 
@@ -62,7 +63,7 @@ class Limits:
         self.max_connections = max_connections
         self.max_connections_per_host = max_connections_per_host
         self.per_host_overrides = dict(per_host_overrides or {})
-        self.idle_s = idle_s
+        self.idle_s = idle_s if idle_s > 0 else inf  # as with Kafka, -1 switches it off
         self.stall_s = stall_s
 
 

@@ -373,6 +373,18 @@ async def test_an_idle_connection_gives_its_buffer_back_and_is_closed_in_the_end
     assert await client.is_cut_off()
 
 
+async def test_a_negative_idle_time_switches_the_idle_check_off(serve: Any) -> None:
+    place = await serve(Echo(), idle_s=-0.001)
+    client = await place.connect()
+    client.send(b"1")
+    assert await client.receive() == b"1"
+    for _ in range(3):
+        place.server.sweep()
+        place.clock.now += 1e9
+    client.send(b"2")
+    assert await client.receive() == b"2"
+
+
 async def test_a_connection_that_waits_for_an_answer_is_not_idle(serve: Any) -> None:
     echo = Echo()
     place = await serve(echo, idle_s=600.0)

@@ -6,11 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from klamm.apis.api import Api, Context, Encoded, Pending
 from klamm.core.env.real import RealClock
 from klamm.core.errors import BrokerError, ErrorCode
+from klamm.server.connection import Connection, Shared
 from klamm.server.dispatch import Dispatcher
+from klamm.server.limits import Limits
+from klamm.server.logging import LimitedLog
 from klamm.wire import Struct, encode
 from klamm.wire.frames import decode_response, encode_request
 from klamm.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -322,3 +327,48 @@ async def test_requests_and_bytes_are_counted_for_each_api(serve: Any, bench: Be
     assert (route.requests, route.request_bytes) == (2, 2 * len(frame))
     assert route.response_bytes == 2 * (4 + len(answer))
     assert 0 < route.max_s <= route.total_s
+
+
+class Sink:
+    """A network that takes everything."""
+
+    queued_bytes = 0
+
+    def sender(self, *args: Any) -> Sink:
+        return self
+
+    def send(self, parts: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NoTransport(asyncio.Transport):
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from([0, 12, 18, 99]), st.integers(-1, 15), st.binary(max_size=120), st.booleans())
+def test_whatever_a_peer_sends_the_connection_stays_or_goes_and_nothing_is_raised(
+    key: int, version: int, rest: bytes, with_head: bool
+) -> None:
+    async def run() -> None:
+        network: Any = Sink()
+        bench = Bench()
+        clock = RealClock()
+        shared = Shared(network, Limits(), bench.dispatcher, LimitedLog(logging.getLogger("fuzz"), clock))
+        shared.is_open = True
+        connection = Connection(shared, 1, "FUZZ", 0.0)
+        connection.connection_made(NoTransport())
+        head = key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) if with_head else b""
+        frame = head + rest
+        data = len(frame).to_bytes(4, "big") + frame
+        connection.get_buffer(-1)[: len(data)] = data
+        connection.buffer_updated(len(data))
+        assert bench.broken == []
+        assert all(route.failures == 0 for route in bench.dispatcher.routes.values())
+
+    asyncio.run(run())
