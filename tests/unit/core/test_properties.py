@@ -18,7 +18,7 @@ def test_a_file_as_kafka_ships_it():
         "log.dirs": "/tmp/data",
         "empty": "",
         "blank": "value",
-        "indented": "x",
+        "indented": "x  ",
     }
 
 

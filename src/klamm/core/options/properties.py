@@ -11,7 +11,8 @@ _BLANK = " \t\f"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Names and values in the order of the file; of a name given twice the last counts."""
+    """Names and values in the order of the file; of a name given twice the last counts. As in Java, blanks at the end
+    of a line belong to the value; options other than passwords drop them."""
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         name, value = _split(line, number)
@@ -56,7 +57,7 @@ def _split(line: str, number: int) -> tuple[str, str]:
     while at < len(line):
         char, at = _char(line, at, number)
         value.append(char)
-    return "".join(name), "".join(value).rstrip(_BLANK)
+    return "".join(name), "".join(value)
 
 
 def _char(line: str, at: int, number: int) -> tuple[str, int]:
