@@ -202,7 +202,6 @@ def _read_ahead(cold: Sequence[FileRange]) -> list[FileRange]:
 
 def _fill(ctx: Context, response: FetchResponse, results: Sequence[Fetched]) -> None:
     """The results, in their order; neighbours of one topic share its entry."""
-    by_id = ctx.api_version >= _TOPIC_IDS
     hints: list[tuple[PartitionData, Fetched]] | None = None
     responses: list[FetchableTopicResponse] = []
     partitions: list[PartitionData] = []
@@ -232,7 +231,7 @@ def _fill(ctx: Context, response: FetchResponse, results: Sequence[Fetched]) -> 
             data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         if result.preferred_replica >= 0:
             data.preferred_read_replica = result.preferred_replica
-        if result.error in _MOVED and by_id and ctx.api_version >= _LEADER_HINTS:
+        if result.error in _MOVED and ctx.api_version >= _LEADER_HINTS:
             hints = hints or []
             hints.append((data, result))
         partitions.append(data)
