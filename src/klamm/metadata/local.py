@@ -49,6 +49,8 @@ class LocalStore:
         self._snapshotting = False
         self._closed = False
         self.failure: str | None = None
+        self.on_failure: Callable[[str], None] | None = None
+        """Called once, when the store has ended: the broker can serve on, but its metadata will not change again."""
 
     async def load(self) -> Image:
         recovered = await self._env.executor.submit(recover, self._env.files, self._folder)
@@ -102,32 +104,42 @@ class LocalStore:
         """Sync, replay and acknowledge until nothing waits."""
         journal = self._journal
         assert journal is not None
-        group: list[tuple[Entry, asyncio.Future[None]]] = []
         try:
-            while self._waiting and self.failure is None:
+            while self._waiting:
                 group, self._waiting = self._waiting, []
-                await self._env.executor.submit(journal.sync, *journal.unsynced())
+                try:
+                    await self._env.executor.submit(journal.sync, *journal.unsynced())
+                except OSError as error:
+                    self._fail(f"the metadata log cannot be synced: {error}", group)
+                    return
                 self._committed_offset = group[-1][0].last_offset + 1
-                for entry, future in group:
-                    self._replay(entry)
-                    if not future.done():  # whoever waited may have given up
-                        future.set_result(None)
-        except OSError as error:
-            self._fail(f"the metadata log cannot be synced: {error}", group)
+                self._publish(group)
+        finally:
+            self._flusher = None
+
+    def _publish(self, group: list[tuple[Entry, asyncio.Future[None]]]) -> None:
+        try:
+            for entry, future in group:
+                self._replay(entry)
+                if not future.done():  # whoever waited may have given up
+                    future.set_result(None)
         except Exception as error:
             # A broken invariant: nobody may go on with an image that half of the broker has not seen.
             self._fail(f"the metadata could not be applied: {error!r}", group)
             raise
-        finally:
-            self._flusher = None
 
     def _fail(self, reason: str, group: list[tuple[Entry, asyncio.Future[None]]] | None = None) -> None:
-        self.failure = f"{reason}; restart the broker"
-        _log.critical("%s", self.failure)
+        """End the store. Entries whose sync is under way may still come through; those of `group` cannot."""
+        first = self.failure is None
+        self.failure = self.failure or f"{reason}; restart the broker"
         for _, future in [*(group or ()), *self._waiting]:
             if not future.done():
                 future.set_exception(StoreError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure))
         self._waiting.clear()
+        if first:
+            _log.critical("%s", self.failure)
+            if self.on_failure is not None:
+                self.on_failure(self.failure)
 
     async def register(self, node_id: int, incarnation_id: bytes, next_offset: int) -> int:
         return next_offset

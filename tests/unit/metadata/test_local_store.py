@@ -153,6 +153,8 @@ def test_a_failed_sync_ends_the_store_and_all_that_waited_hear_of_it():
     async def scenario(env, disk):
         node = await Node(env).start()
         await node.append("a")
+        reasons = []
+        node.store.on_failure = reasons.append
         disk.faults.fail(SYNC)
         first = node.append("b")
         await asyncio.sleep(0)
@@ -164,6 +166,28 @@ def test_a_failed_sync_ends_the_store_and_all_that_waited_hear_of_it():
             node.append("d")
         assert node.publisher.image.features == {"a": 1}
         assert not node.store.wants_snapshot
+        assert reasons == [node.store.failure]
+        await node.stop()
+
+    simulate(scenario)
+
+
+def test_a_store_that_ends_while_a_sync_is_under_way_leaves_nobody_waiting():
+    async def scenario(env, disk):
+        node = await Node(env).start()
+        reasons = []
+        node.store.on_failure = reasons.append
+        first = node.append("a")
+        await asyncio.sleep(0)
+        second = node.append("b")
+        disk.faults.fail(WRITE, times=2)
+        with pytest.raises(StoreError):
+            node.append("c")
+        disk.faults.fail(SYNC)
+        for future in (first, second):
+            with pytest.raises(StoreError):
+                await future
+        assert len(reasons) == 1
         await node.stop()
 
     simulate(scenario)
