@@ -1,17 +1,15 @@
 """ListOffsets (key 2), versions 1-11: an offset by a timestamp, or by one of the names that negative ones stand for.
 
 Unusual: each special timestamp came with a version of its own; an older request that carries one is refused for that
-partition. Nothing is tiered yet, so the earliest local offset (-4) is the log's start, and neither the last tiered
-(-5) nor the next to be uploaded (-6) exists: both are answered with -1, as Kafka does where tiering is off.
+partition. Consumers are told of what they may read, all others (followers, the debugging id -2) of the log's end.
 """
 
 from __future__ import annotations
 
 from klamm.apis.api import Answer, Api, Context, Operation, ResourceType
 from klamm.core.errors import ErrorCode
-from klamm.log.results import Rejected
+from klamm.replica import offsets
 from klamm.replica.fetch import Limits
-from klamm.replica.partition import Partition
 from klamm.wire.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -21,27 +19,19 @@ from klamm.wire.messages.k02_list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-_LATEST = -1
-_EARLIEST = -2
-_MAX_TIMESTAMP = -3
-_EARLIEST_LOCAL = -4
-_LATEST_TIERED = -5
-_EARLIEST_PENDING_UPLOAD = -6
-
 _SINCE = {
-    _LATEST: 1,
-    _EARLIEST: 1,
-    _MAX_TIMESTAMP: 7,
-    _EARLIEST_LOCAL: 8,
-    _LATEST_TIERED: 9,
-    _EARLIEST_PENDING_UPLOAD: 11,
+    offsets.LATEST: 1,
+    offsets.EARLIEST: 1,
+    offsets.MAX_TIMESTAMP: 7,
+    offsets.EARLIEST_LOCAL: 8,
+    offsets.LATEST_TIERED: 9,
+    offsets.EARLIEST_PENDING_UPLOAD: 11,
 }
 _READ_COMMITTED = 1
 _LEADER_EPOCHS = 4
 
 
 def handle(ctx: Context, request: ListOffsetsRequest) -> Answer:
-    # Everything but a consumer (a follower, or the debugging id -2) is told of the log's end.
     limits = Limits(
         committed=request.isolation_level == _READ_COMMITTED,
         min_bytes=0,
@@ -85,7 +75,7 @@ def _partition(
         return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if error := partition.available() or partition.check_epoch(asked.current_leader_epoch):
         return _error(asked, error)
-    found = _find(partition, asked.timestamp, limits)
+    found = offsets.find_offset(partition, asked.timestamp, limits)
     if isinstance(found, ErrorCode):
         return _error(asked, found)
     offset, timestamp, leader_epoch = found
@@ -93,25 +83,6 @@ def _partition(
     if ctx.api_version >= _LEADER_EPOCHS:
         answer.leader_epoch = leader_epoch
     return answer
-
-
-def _find(partition: Partition, timestamp: int, limits: Limits) -> tuple[int, int, int] | ErrorCode:
-    """(offset, timestamp, leader epoch), with -1 for what there is not."""
-    log = partition.log
-    assert log is not None
-    limit = partition.limit(limits)
-    if timestamp == _LATEST:
-        return limit, -1, partition.leader_epoch
-    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return log.start_offset, -1, log.epochs.epoch_for_offset(log.start_offset)
-    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
-        return -1, -1, -1
-    found = log.max_timestamp_offset() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp, limit)
-    if isinstance(found, Rejected):
-        return found.code
-    if found is None or found.offset >= limit:
-        return -1, -1, -1
-    return found.offset, found.timestamp, found.leader_epoch
 
 
 def _error(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -1,8 +1,8 @@
 """ApiVersions (key 18), versions 0-4: which APIs and features there are, derived from the registry.
 
-Unusual: a client may open with a version that we do not have, because it cannot know. The server then sends
-`unsupported()`, always in version 0 with header version 0, and the client tries again (KIP-511). Features whose lowest
-level is 0 are left out before v4, because older clients take them for an error (KIP-1022).
+Unusual: a client may open with a version that we do not have, because it cannot know; the dispatcher then answers, in
+version 0, which ones there are (KIP-511). Features whose lowest level is 0 are left out before v4, because older
+clients take them for an error (KIP-1022).
 """
 
 from __future__ import annotations
@@ -56,11 +56,6 @@ def _add_features(response: ApiVersionsResponse, image: Image, node_id: int, ver
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
         for name, level in sorted(image.features.items())
     ]
-
-
-def unsupported() -> ApiVersionsResponse:
-    """For a request at a version that we do not have: encode it as v0, whatever was asked for."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_entry(API)])
 
 
 def on_error(request: ApiVersionsRequest, version: int, code: ErrorCode) -> ApiVersionsResponse:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from klamm.apis.api import Answer, Api, Context, Operation, ResourceType
 from klamm.core.errors import ErrorCode
+from klamm.replica.partition import UNREADABLE
 from klamm.wire.messages.k23_offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -33,7 +34,10 @@ def _partition(ctx: Context, topic: str, asked: OffsetForLeaderPartition) -> Epo
         return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if error := partition.available() or partition.check_epoch(asked.current_leader_epoch):
         return _error(asked, error)
-    epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
+    try:
+        epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
+    except UNREADABLE:
+        return _error(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
 
 

@@ -17,12 +17,15 @@ from klamm.core.errors import ErrorCode
 from klamm.log.base import LogBase
 from klamm.log.log import Log, WritableBuffer
 from klamm.log.results import Appended, Rejected
-from klamm.records.batch import TRANSACTIONAL
+from klamm.records.batch import TRANSACTIONAL, BatchError
 from klamm.replica.fetch import CONSUMER, Fetched, Limits, Wanted
 from klamm.replica.produce import ALL
 
 if TYPE_CHECKING:
     from klamm.replica.purgatory import Delayed
+
+UNREADABLE = (OSError, BatchError)
+"""What a log's files can do to whoever looks into them for the first time since a clean start."""
 
 _ATTRIBUTES_LOW_BYTE = 22  # of a batch: where the transactional bit is
 
@@ -159,30 +162,37 @@ class Partition:
         log = self.log
         if log is None or self.error:
             return Fetched(want, self, self.error)
+        if log.failure is not None:
+            return Fetched(want, self, ErrorCode.KAFKA_STORAGE_ERROR)
         epoch = want.leader_epoch
         if epoch != -1 and epoch != self.leader_epoch:
             return Fetched(want, self, self.check_epoch(epoch))
         if limits.replica_id != CONSUMER and limits.replica_id not in self.followers:
             return Fetched(want, self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if want.last_fetched_epoch >= 0 and (diverging := self._diverging(want)) is not None:
-            result = Fetched(want, self, ErrorCode.NONE, self.high_watermark, -1, log.start_offset)
-            result.diverging = diverging
-            return result
-        offset = want.offset
+        try:
+            if want.last_fetched_epoch >= 0 and (diverging := self._diverging(want)) is not None:
+                result = Fetched(want, self, ErrorCode.NONE, self.high_watermark, -1, log.start_offset)
+                result.diverging = diverging
+                return result
+            return self._read(log, want, max_bytes, min_one, limits)
+        except UNREADABLE:
+            return Fetched(want, self, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _read(self, log: Log, want: Wanted, max_bytes: int, min_one: bool, limits: Limits) -> Fetched:
         high_watermark = self.high_watermark
         stable = log.last_stable_offset(high_watermark)
         if limits.replica_id != CONSUMER:
             limit = log.end_offset
         else:
             limit = stable if limits.committed else high_watermark
-        found = log.read(offset, max_bytes, limit=limit, min_one=min_one)
+        found = log.read(want.offset, max_bytes, limit=limit, min_one=min_one)
         if isinstance(found, Rejected):
-            return Fetched(want, self, found.code, -1, -1, -1)
+            return Fetched(want, self, found.code)
         result = Fetched(want, self, ErrorCode.NONE, high_watermark, stable, log.start_offset)
         if found is not None and found.size:
             result.records = found
         if limits.committed:
-            result.aborted = log.aborted_transactions(offset, limit) if result.records is not None else ()
+            result.aborted = log.aborted_transactions(want.offset, limit) if result.records is not None else ()
         return result
 
     def _diverging(self, want: Wanted) -> tuple[int, int] | None:
@@ -194,6 +204,7 @@ class Partition:
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch of the log up to the given one, and where it ended; (-1, -1) where that is not known.
+        Only while the partition is `available`; one of UNREADABLE if its files turn out not to be.
 
         The leader's own epoch counts from the moment it leads, also before its first record.
         """

@@ -177,6 +177,27 @@ async def test_a_principal_that_may_not_read(node: Any, tools: Any) -> None:
         assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+async def test_a_log_that_is_offline_or_unreadable_is_a_storage_error_for_its_partition(
+    node: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from klamm.log.log import Log
+
+    await node.create(partitions=2)
+    node.append(b"a", index=0)
+    node.append(b"b", index=1)
+    node.partition(index=0).log.failure = "the disk is gone"
+    first, second = (await node.call(fetch(0, 0), 11)).responses[0].partitions
+    assert first.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert tools.values_of(second.records) == [b"b"]
+
+    def unreadable(*args: object) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(Log, "aborted_transactions", unreadable)
+    answer = only(await node.call(fetch(at(index=1), isolation_level=1), 11))
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 # Waiting
 
 

@@ -111,3 +111,25 @@ async def test_where_an_epoch_ended(node: Any, version: int) -> None:
     assert await end(3, current=2) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
     assert await end(3, current=4) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
     assert await end(3, index=9) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+
+async def test_a_log_that_is_offline_or_unreadable_is_a_storage_error(
+    node: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from klamm.log.log import Log
+
+    await fill(node, tools)
+
+    def unreadable(*args: object) -> None:
+        raise OSError("no")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Log, "epochs", property(unreadable))
+        assert found(await node.call(ask(-2), 7))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        (p,) = (await node.call(epoch_end(4), 4)).topics[0].partitions
+        assert p.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    node.partition().log.failure = "the disk is gone"
+    for timestamp in (-1, -2, -3, 0):
+        assert found(await node.call(ask(timestamp), 7))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    (p,) = (await node.call(epoch_end(0), 4)).topics[0].partitions
+    assert p.error_code == ErrorCode.KAFKA_STORAGE_ERROR

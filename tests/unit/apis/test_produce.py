@@ -199,3 +199,10 @@ async def test_a_connection_that_goes_away_while_its_produce_waits_leaves_nothin
     assert node.broker.purgatory.held == 0
     while node.partition().high_watermark == 0:
         await asyncio.sleep(0)
+
+
+async def test_a_log_that_is_offline_refuses_and_the_others_go_on(node: Any, tools: Any) -> None:
+    await node.create(partitions=2)
+    node.partition(index=0).log.failure = "the disk is gone"
+    (topic,) = (await node.call(produce((0, tools.batch(b"a")), (1, tools.batch(b"a"))), 9)).responses
+    assert [p.error_code for p in topic.partition_responses] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]

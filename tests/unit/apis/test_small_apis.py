@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from klamm.apis.api import CLUSTER_NAME, Operation, ResourceType
-from klamm.apis.k18_api_versions import unsupported
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.k18_api_versions import ApiVersionsRequest
@@ -38,12 +37,6 @@ async def test_features_are_those_of_broker_and_image(node: Any) -> None:
     assert response.finalized_features_epoch == node.publisher.image.offset
     response = await node.call(request, 3)
     assert [f.name for f in response.supported_features] == ["metadata.version"]
-
-
-def test_an_unsupported_version_is_answered_with_the_supported_ones() -> None:
-    response = unsupported()
-    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(18, 0, 4)]
 
 
 @pytest.mark.parametrize("version", range(7))
