@@ -9,21 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from klamm.core.env import Env
 from klamm.core.errors import ErrorCode
 from klamm.log.config import LogConfig
-from klamm.log.epochs import LeaderEpochs
+from klamm.log.epochs import CHECKPOINT_NAME, LeaderEpochs
 from klamm.log.flusher import Finished, Flusher, Plan
 from klamm.log.handles import Handles
 from klamm.log.producer_state import ProducerStates
 from klamm.log.reader import Reader
-from klamm.log.recovery import DISK_FULL, LogDamaged, load_segments, recover
+from klamm.log.recovery import LogDamaged, load_segments, recover
 from klamm.log.replay import load_epochs, producers_at
 from klamm.log.results import LogState, Rejected
-from klamm.log.segment import Segment, remove_if_there, write_file
+from klamm.log.segment import DISK_FULL, Segment, remove_if_there, write_file
 from klamm.log.segments import Segments
 from klamm.log.writer import SLOW_WRITE_S, Done, Writer
 from klamm.records.batch import CorruptBatch
@@ -35,6 +34,7 @@ class LogBase:
     __slots__ = (
         "_active",
         "_clock",
+        "_cut_for",
         "_cutting",
         "_epoch",
         "_epochs",
@@ -103,6 +103,7 @@ class LogBase:
         self._writer: Writer | None = None  # None: writes go inline
         self._flusher: Flusher | None = None
         self._cutting: asyncio.Future[None] | None = None
+        self._cut_for: str | None = None  # the failure that ends when the log is cut back
 
     # ---- state
 
@@ -243,6 +244,11 @@ class LogBase:
         if leader_epoch >= 0 and self.epochs.assign(leader_epoch, start_offset):
             self._epochs_dirty = True
 
+    def _save_epochs(self) -> None:
+        """Blocks."""
+        self.env.files.write_atomically(f"{self.path}/{CHECKPOINT_NAME}", self.epochs.dump())
+        self._epochs_dirty = False
+
     # ---- flushing
 
     def flush(self) -> asyncio.Future[Rejected | None]:
@@ -255,7 +261,13 @@ class LogBase:
 
     def _flushing(self) -> Flusher:
         if self._flusher is None:
-            self._flusher = Flusher(self.env, self._plan_flush, self._flushed)
+            self._flusher = Flusher(
+                self.env,
+                plan=self._plan_flush,
+                done=self._flushed,
+                postponed=self._flush_postponed,
+                failed=self._flush_failed,
+            )
         return self._flusher
 
     def _plan_flush(self, whole: bool) -> Plan | None:
@@ -288,11 +300,20 @@ class LogBase:
         self._names_are_new = self._folder_is_new = False
         return folders
 
-    def _flushed(self, plan: Plan | OSError) -> None:
-        if isinstance(plan, OSError):
-            self._fail(f"flush failed: {plan}")
-            self._tell()
-            return
+    def _flush_failed(self, error: OSError) -> None:
+        self._fail(f"flush failed: {error}")
+        self._tell()
+        self._start_cutting()
+
+    def _flush_postponed(self, plan: Plan) -> None:
+        """The disk is full: the next flush tries again."""
+        self._rolled[:0] = [(done.segment, done.snapshot) for done in plan.finished]
+        self._epochs_dirty |= plan.epochs is not None
+        self._names_are_new |= self.path in plan.folders
+        self._folder_is_new |= len(plan.folders) > 1
+        self._start_cutting()
+
+    def _flushed(self, plan: Plan) -> None:
         if self._segments is None:
             return  # closed in the meantime
         for done in plan.finished:
@@ -300,6 +321,7 @@ class LogBase:
             self._segments.snapshots.append(done.segment.next_offset)
             done.segment.release_indexes()
         self._durable_to(plan.target)
+        self._start_cutting()
 
     def _durable_to(self, offset: int) -> None:
         if offset > self.recovery_point:
@@ -346,16 +368,26 @@ class LogBase:
         self._writer.drop()
         self._tell()
         if error.errno in DISK_FULL:
-            self._cutting = self.env.executor.submit(self._cut_back)
-            self._cutting.add_done_callback(partial(self._cut_finished, reason))
+            self._cut_for = reason
+            self._start_cutting()
+
+    def _start_cutting(self) -> None:
+        """Once no flush is running; the callbacks of the flusher come back here."""
+        segments = self._segments
+        if self._cut_for is None or self._cutting is not None or segments is None or not self._flushing().idle:
+            return
+        segments.use(Handles(self.env.files))
+        self._cutting = self.env.executor.submit(self._cut_back)
+        self._cutting.add_done_callback(self._cut_finished)
 
     def _cut_back(self) -> None:
         raise NotImplementedError
 
-    def _cut_finished(self, reason: str, cutting: asyncio.Future[None]) -> None:
-        self._cutting = None
-        if cutting.cancelled():
+    def _cut_finished(self, cutting: asyncio.Future[None]) -> None:
+        reason, self._cut_for, self._cutting = self._cut_for, None, None
+        if self._segments is None or cutting.cancelled():
             return
+        self._segments.use(self.handles)
         error = cutting.exception()
         if error is None:
             if self.failure is reason:  # and nothing worse has happened since
@@ -438,7 +470,9 @@ class LogBase:
         if self.end_offset not in segments.snapshots:
             write_file(files, segments.snapshot_path(self.end_offset), snapshot)
         active.write_indexes(files, active.index_data())
-        plan.run(files, lambda: False)
+        no_room = plan.run(files, lambda: False)
+        if no_room is not None:
+            raise no_room
 
     def discard(self) -> None:
         """Close all files, leave them as they are, and stop whatever still runs: this log is not used any more."""

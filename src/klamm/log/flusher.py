@@ -16,7 +16,7 @@ from klamm.core.env import Env, File, Files
 from klamm.core.errors import ErrorCode
 from klamm.log.epochs import CHECKPOINT_NAME
 from klamm.log.results import Rejected
-from klamm.log.segment import Segment, write_file
+from klamm.log.segment import DISK_FULL, Segment, write_file
 
 
 class Finished(NamedTuple):
@@ -39,27 +39,33 @@ class Plan(NamedTuple):
     epochs: bytes | None
     folders: list[str]  # whose names have to become durable
 
-    def run(self, files: Files, stopped: Callable[[], bool]) -> None:
-        """Blocks. Once it is stopped, nothing is written by name any more: the names may be somebody else's by then."""
-        for segment, file, indexes, snapshot_path, snapshot in self.finished:
-            file.sync()
-            if stopped():
-                return
-            segment.write_indexes(files, indexes)
-            write_file(files, snapshot_path, snapshot)
-            if segment.txns is not None:
-                segment.txns.sync()
+    def run(self, files: Files, stopped: Callable[[], bool]) -> OSError | None:
+        """Blocks. What is returned says that there is no room for the small files; they can be written later. OSError
+        for everything worse. Once it is stopped, nothing is written by name: names may be somebody else's by then."""
+        synced = [(done.segment, done.file) for done in self.finished]
         if self.active is not None:
-            segment, file = self.active
+            synced.append(self.active)
+        for segment, file in synced:
             file.sync()
             if segment.txns is not None:
                 segment.txns.sync()
-        if stopped():
-            return
-        if self.epochs is not None:
-            files.write_atomically(f"{self.folder}/{CHECKPOINT_NAME}", self.epochs)
+        try:
+            for segment, _, indexes, snapshot_path, snapshot in self.finished:
+                if stopped():
+                    return None
+                segment.write_indexes(files, indexes)
+                write_file(files, snapshot_path, snapshot)
+            if stopped():
+                return None
+            if self.epochs is not None:
+                files.write_atomically(f"{self.folder}/{CHECKPOINT_NAME}", self.epochs)
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                return error
+            raise
         for folder in self.folders:
             files.sync_dir(folder)
+        return None
 
     def pinned(self) -> list[File]:
         pins = [finished.file for finished in self.finished]
@@ -71,16 +77,26 @@ class Plan(NamedTuple):
 class Flusher:
     """Runs plans one after another; requests that come during one share the next. All calls on the loop.
 
-    `plan(whole)` makes the next plan: all that is written, or without the active segment's data. `report` is called
-    after each, with the plan that was carried out or with what went wrong."""
+    `plan(whole)` makes the next plan: all that is written, or without the active segment's data. `done` is called with
+    each that was carried out, `postponed` with one for which there was no room, `failed` when there is no hope."""
 
-    __slots__ = ("_env", "_job", "_plan", "_report", "_waiting", "_wanted", "_whole", "stopped")
+    __slots__ = ("_done", "_env", "_failed", "_job", "_plan", "_postponed", "_waiting", "_wanted", "_whole", "stopped")
 
-    def __init__(self, env: Env, plan: Callable[[bool], Plan | None], report: Callable[[Plan | OSError], None]) -> None:
+    def __init__(
+        self,
+        env: Env,
+        *,
+        plan: Callable[[bool], Plan | None],
+        done: Callable[[Plan], None],
+        postponed: Callable[[Plan], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
         self._env = env
         self._plan = plan
-        self._report = report
-        self._job: asyncio.Future[OSError | None] | None = None
+        self._done = done
+        self._postponed = postponed
+        self._failed = failed
+        self._job: asyncio.Future[tuple[OSError | None, OSError | None]] | None = None
         self._waiting: list[asyncio.Future[Rejected | None]] = []
         self._wanted = False
         self._whole = False
@@ -115,7 +131,7 @@ class Flusher:
         try:
             plan = self._plan(whole)
         except OSError as error:
-            self._report(error)
+            self._failed(error)
             _settle(waiting, error)
             return
         if plan is None:
@@ -129,7 +145,7 @@ class Flusher:
 
     def _finished(
         self,
-        job: asyncio.Future[OSError | None],
+        job: asyncio.Future[tuple[OSError | None, OSError | None]],
         plan: Plan,
         pinned: list[File],
         waiting: list[asyncio.Future[Rejected | None]],
@@ -139,23 +155,29 @@ class Flusher:
             file.unpin()
         if job.cancelled():
             return  # the loop is going down
-        error = job.result()
-        self._report(plan if error is None else error)
+        fatal, no_room = job.result()
+        if fatal is not None:
+            self._failed(fatal)
+        elif no_room is not None:
+            self._postponed(plan)
+        else:
+            self._done(plan)
+        error = fatal or no_room
         _settle(waiting, error)
         if error is not None:
             waiting, self._waiting = self._waiting, []
             _settle(waiting, error)
-            self._wanted = False
+            self._wanted = self._whole = False
         elif self._wanted:
             self._start()
 
 
-def _run(plan: Plan, files: Files, stopped: Callable[[], bool]) -> OSError | None:
+def _run(plan: Plan, files: Files, stopped: Callable[[], bool]) -> tuple[OSError | None, OSError | None]:
+    """What went wrong for good, and what did for want of room."""
     try:
-        plan.run(files, stopped)
+        return None, plan.run(files, stopped)
     except OSError as error:
-        return error
-    return None
+        return error, None
 
 
 def _settle(waiting: list[asyncio.Future[Rejected | None]], error: OSError | None) -> None:

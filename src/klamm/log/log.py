@@ -20,11 +20,10 @@ from klamm.log.base import FRESH, LogBase
 from klamm.log.config import LogConfig
 from klamm.log.handles import Handles
 from klamm.log.producer_state import Duplicate
-from klamm.log.recovery import DISK_FULL
 from klamm.log.replay import apply, end_marker, producers_at
 from klamm.log.results import Appended, LogState, Rejected, TimestampOffset
 from klamm.log.retention import deletable, is_expired
-from klamm.log.segment import MAX_RELATIVE_OFFSET, Segment
+from klamm.log.segment import DISK_FULL, MAX_RELATIVE_OFFSET, Segment
 from klamm.log.segments import Segments
 from klamm.log.txn_index import AbortedTxn
 from klamm.log.writer import MAX_QUEUED_BYTES, SLOW_WRITE_S, Placed, Write
@@ -223,7 +222,7 @@ class Log(LogBase):
             file = segment.file or segment.open_file()
             segment.file_used = True
             started = clock.monotonic()
-            file.append(data)
+            file.pwrite(data, self._position)  # not `append`: a handle that was opened anew need not stand at the end
         except OSError as error:
             return self._write_failed(error, segment)
         if clock.monotonic() - started > SLOW_WRITE_S:
@@ -414,10 +413,21 @@ class Log(LogBase):
 
     # ---- truncation
 
+    def batch_start(self, offset: int) -> int:
+        """Where the log would end if it were truncated to the offset: there, or at the start of the batch that holds
+        it. Reads; CorruptBatch or OSError if that fails."""
+        segments = self._loaded()
+        i = segments.at(offset)
+        if i < 0 or offset >= self.end_offset:
+            return min(offset, self.end_offset)
+        header = segments.items[i].locate(offset)[1]
+        return offset if header is None else min(offset, header.base_offset)
+
     def truncate_to(self, offset: int) -> None:
         """Drop everything from the batch on that holds the offset. Blocks. OSError if it fails: the log is offline.
 
-        The caller makes sure that the recovery point in the state file is not above the offset before this starts."""
+        Before this starts, the recovery point in the state file must not be above `batch_start(offset)`: a crash would
+        look like lost data otherwise."""
         self._assert_settled()
         if offset >= self._next_offset:
             return
@@ -447,7 +457,7 @@ class Log(LogBase):
         self._ends_at(end)
         self._producers = producers_at(self.env.files, segments, end, self._clock.time_ms())
         if self.epochs.truncate_from_end(end):
-            self._epochs_dirty = True
+            self._save_epochs()
         self.env.files.sync_dir(self.path)
 
     def _ends_at(self, end: int) -> None:
@@ -473,6 +483,9 @@ class Log(LogBase):
             segments.use(self.handles)
 
     def _restart(self, segments: Segments, offset: int) -> None:
+        self.epochs.clear()
+        if segments.items:
+            self._save_epochs()
         segments.remove_from(0)
         segments.remove_snapshots_above(-1)
         self._rolled = []
@@ -480,21 +493,14 @@ class Log(LogBase):
         self._ends_at(offset)
         self.start_offset = self.recovery_point = self.high_watermark = offset
         self.producers.clear()
-        self.epochs.clear()
-        self._epochs_dirty = True
         self._first_segment(self._clock.time_ms())
         for folder in self._take_new_names():
             self.env.files.sync_dir(folder)
 
     def _cut_back(self) -> None:
         """In the executor, after queued writes were lost: the log ends with what is written."""
-        segments = self._segments
-        assert segments is not None
-        segments.use(Handles(self.env.files))
-        try:
-            self._truncate(segments, self.end_offset)
-        finally:
-            segments.use(self.handles)
+        assert self._segments is not None
+        self._truncate(self._segments, self.end_offset)
 
 
 def _too_large(size: int, config: LogConfig) -> Rejected:

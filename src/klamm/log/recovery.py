@@ -8,8 +8,7 @@ and leader epochs of the part that was read again are made anew. All of this blo
 
 from __future__ import annotations
 
-import errno
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from klamm.core.env import Env, Files
 from klamm.log.config import LogConfig
@@ -19,11 +18,17 @@ from klamm.log.producer_state import ProducerStates
 from klamm.log.replay import apply, load_epochs, newest_snapshot, replay
 from klamm.log.results import LogState
 from klamm.log.scan import Checker
-from klamm.log.segment import LOG_SUFFIX, Segment, file_name, remove_if_there, write_file
+from klamm.log.segment import (
+    DISK_FULL,
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    Segment,
+    file_name,
+    remove_if_there,
+    write_file,
+)
 from klamm.log.segments import Segments, list_folder
 from klamm.records.batch import CorruptBatch
-
-DISK_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class LogDamaged(Exception):
@@ -128,11 +133,6 @@ class _Recovery:
         what follows does not continue it: then nothing after it counts."""
         segments, config = self.segments, self.config
         segment = segments.items[i]
-        if i and segment.base_offset < self.end:
-            self._damaged(segment.base_offset, f"{segment.path} starts before the segment before it ends")
-            segments.remove_from(i)
-            self.cut = True
-            return
         now_ms = self.env.clock.time_ms()
         if i and segment.base_offset == self.end:
             self.snapshots.append((self.end, self.producers.snapshot(self.end)))
@@ -141,9 +141,13 @@ class _Recovery:
         segment.transactions().reset()
         checker = Checker(file, 0, segment.size)
         self.end = segment.base_offset
+        # the base offset is not under the checksum, so it is held against what the segment can contain
+        highest = segment.base_offset + MAX_RELATIVE_OFFSET
+        if segment.next_offset is not None:
+            highest = min(highest, segment.next_offset - 1)
         out_of_order = None
         while (header := checker.next()) is not None:
-            if header.base_offset < self.end:
+            if not self.end <= header.base_offset <= header.last_offset <= highest:
                 out_of_order = f"offset {header.base_offset} comes after {self.end - 1}"
                 break
             self.end = header.next_offset

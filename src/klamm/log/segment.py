@@ -7,6 +7,7 @@ given back to `Handles` under pressure. Offsets and positions only: what they me
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 from klamm.core.env import File, Files
@@ -25,6 +26,7 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"  # the producers' state just before the seg
 DELETED_SUFFIX: Final = ".deleted"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX)
 
+DISK_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))  # to be waited for, unlike every other error of a disk
 MAX_RELATIVE_OFFSET: Final = 0x7FFF_FFFF
 
 
@@ -192,21 +194,38 @@ class Segment:
         end = self.base_offset + MAX_RELATIVE_OFFSET + 1 if self.next_offset is None else self.next_offset
         offsets.check(self.size, end)
         times.check(end)
-        if self.size and not times.data and not offsets.data and not self._without_timestamps():
-            raise IndexDamaged("the time index is empty")
+        if self.size:
+            self._check_newest(offsets, times)
 
-    def _without_timestamps(self) -> bool:
-        """Whether an empty time index may be right: only batches without a timestamp leave none."""
-        _, header = next(headers(self.open_file(), 0, self.size))
-        return header.max_timestamp < 0
+    def _check_newest(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """The last time entry stands for the whole segment (retention and lookups go by it), so it must be right."""
+        file = self.open_file()
+        timestamp, offset = times.last()
+        if timestamp < 0:
+            if header_at(file, 0).max_timestamp >= 0:
+                raise IndexDamaged("the time index is empty")
+            return
+        i = offsets.floor(offset)
+        named, position = offsets.entry(i) if i >= 0 else (None, 0)
+        try:
+            _, header = find(file, position, self.size, offset, named)
+        except CorruptBatch as error:
+            raise IndexDamaged(str(error)) from error
+        if header is None or header.max_timestamp != timestamp or header.last_offset != offset:
+            raise IndexDamaged("the time index names a batch that is not there")
 
     def rebuild_indexes(self, interval: int = 4096) -> tuple[OffsetIndex, TimeIndex]:
         """Make them from the log, as they would be had the segment just grown and been finished. Blocks for long; it
         happens only to a finished segment whose index files are damaged or gone."""
         copy = Segment(self.handles, "", self.base_offset, size=0, created_ms=0)
         copy.start_growing()
+        expected = self.base_offset
         for position, header in headers(self.open_file(), 0, self.size):
-            copy.add(header.last_offset, header.max_timestamp, position, interval, 1 << 31)
+            last_offset = header.last_offset
+            if not expected <= header.base_offset <= last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
+                raise CorruptBatch(f"{self.path}, position {position}: offset {header.base_offset} cannot be here")
+            copy.add(last_offset, header.max_timestamp, position, interval, 1 << 31)
+            expected = last_offset + 1
         copy.finish()
         assert copy.offsets is not None and copy.times is not None
         self.offsets, self.times = copy.offsets, copy.times

@@ -89,16 +89,19 @@ class Writer:
         file.pin()
         folders = self._new_names() if sync else []
         data = writes[0].data if len(writes) == 1 else b"".join(write.data for write in writes)
-        self._job = self._env.executor.submit(self._write, self._env, file, data, sync, folders)
+        position = writes[0].batches[0][0]
+        self._job = self._env.executor.submit(self._write, self._env, file, data, position, sync, folders)
         self._job.add_done_callback(lambda job: self._finished(job, segment, writes, size, file, sync))
 
     @staticmethod
-    def _write(env: Env, file: File, data: bytes, sync: bool, folders: list[str]) -> tuple[float, OSError | None]:
+    def _write(
+        env: Env, file: File, data: bytes, position: int, sync: bool, folders: list[str]
+    ) -> tuple[float, OSError | None]:
         """In the executor."""
         clock: Clock = env.clock
         started = clock.monotonic()
         try:
-            file.append(data)
+            file.pwrite(data, position)
             took = clock.monotonic() - started
             if sync:
                 file.sync()

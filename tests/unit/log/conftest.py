@@ -16,7 +16,7 @@ from klamm.log.log import Log
 from klamm.log.results import LogState
 from klamm.records.batch import BatchHeader, iter_batches
 from klamm.records.record import Record, encode_batch
-from klamm.testing.sim.disk import SimDisk
+from klamm.testing.sim.disk import SimDisk, SimFile
 
 START_MS = 1_700_000_000_000
 FRESH = LogState(0, 0, 0, 0)
@@ -125,7 +125,9 @@ class World:
         first = self.clock.now_ms if timestamp is None else timestamp
         return bytearray(encode_batch([Record(0, first + i, b"key", b"v" * size) for i in range(count)], **options))
 
-    def append(self, count: int = 1, size: int = 10, timestamp: int | None = None, epoch: int = 0, **options: Any) -> Any:
+    def append(
+        self, count: int = 1, size: int = 10, timestamp: int | None = None, epoch: int = 0, **options: Any
+    ) -> Any:
         return self.do(self.log.append, self.batch(count, size, timestamp, **options), leader_epoch=epoch)
 
     def fill(self, batches: int, count: int = 1, size: int = 10) -> None:
@@ -198,6 +200,20 @@ class World:
         for part in f"{self.path}/{name}".split("/"):
             node = node.names[part]  # type: ignore[assignment]
         return node.data  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.fixture
+def preads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all reads."""
+    seen: list[int] = []
+    pread = SimFile.pread
+
+    def counting(self: SimFile, size: int, offset: int) -> bytes:
+        seen.append(size)
+        return pread(self, size, offset)
+
+    monkeypatch.setattr(SimFile, "pread", counting)
+    return seen
 
 
 @pytest.fixture

@@ -190,7 +190,11 @@ def test_a_follower_keeps_offsets_epochs_and_timestamps(world: Any) -> None:
     )
     result = world.do(world.log.append_as_follower, data + bytes(world.batch(base_offset=10))[:-3])
     assert result == Appended(0, 9, -1)
-    assert [(h.base_offset, h.last_offset, h.leader_epoch) for h, _ in world.batches()] == [(0, 1, 1), (2, 4, 1), (9, 9, 4)]
+    assert [(h.base_offset, h.last_offset, h.leader_epoch) for h, _ in world.batches()] == [
+        (0, 1, 1),
+        (2, 4, 1),
+        (9, 9, 4),
+    ]
     assert b"".join(batch for _, batch in world.batches()) == data
     assert world.log.epochs.entries() == [(1, 0), (4, 9)]
     assert world.read(6) == world.read(9)  # the first batch that ends at or after the offset

@@ -84,10 +84,11 @@ class RealFile:
 
     def pwrite(self, data: Buffer, offset: int) -> None:
         # O_APPEND would make Linux ignore the offset, so `append` relies on the file position instead (see open).
-        written = 0
-        view = memoryview(data)
-        while written < len(data):
-            written += os.pwrite(self._fd, view[written:], offset + written)
+        written = os.pwrite(self._fd, data, offset)
+        if written != len(data):
+            view = memoryview(data)
+            while written < len(data):
+                written += os.pwrite(self._fd, view[written:], offset + written)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
