@@ -47,7 +47,7 @@ run: $(BIN)/.runtime
 	@exec $(BIN)/klamm start --data $(DATA) --listen $(LISTEN)
 
 test: $(BIN)/.dev
-	@$(BIN)/pytest -m "not soak" -n 2 --dist worksteal
+	@$(BIN)/pytest -n 2 --dist worksteal
 
 check: $(BIN)/.dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check -q . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 3

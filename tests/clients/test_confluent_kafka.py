@@ -79,7 +79,7 @@ def test_offsets_are_found_by_time_and_at_both_ends(broker: BrokerProcess, topic
     for i in range(10):
         producer.produce(topic, value=str(i).encode(), timestamp=1_700_000_000_000 + i * 1000)
         producer.flush(30)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
     try:
         assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 10)
         found = consumer.offsets_for_times([TopicPartition(topic, 0, 1_700_000_004_500)], timeout=30)

@@ -69,16 +69,17 @@ class Writer(threading.Thread):
 
 
 def read_all(bootstrap: str) -> dict[tuple[int, int], bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "check.crcs": True})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "check.crcs": True}
+    )
     ends = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in range(PARTITIONS)}
     consumer.assign([TopicPartition(TOPIC, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])
     found: dict[tuple[int, int], bytes] = {}
     while len(found) < sum(ends.values()):
-        messages = consumer.consume(10_000, timeout=30)
-        assert messages, f"{len(found)} of {sum(ends.values())} records could be read"
-        for message in messages:
-            assert message.error() is None, message.error()
-            found[message.partition(), message.offset()] = message.value()
+        message = consumer.poll(30)
+        assert message is not None, f"{len(found)} of {sum(ends.values())} records could be read"
+        assert message.error() is None, message.error()
+        found[message.partition(), message.offset()] = message.value()
     consumer.close()
     assert set(found) == {(p, offset) for p, end in ends.items() for offset in range(end)}, "offsets have holes"
     return found
