@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klamm.log import Appended
+from klamm.log.results import Appended
 from klamm.replica.partition import Partition
 from klamm.testing.sim.broker.model import Violation
 from klamm.testing.sim.broker.scenario import run_seed

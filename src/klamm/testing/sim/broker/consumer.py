@@ -71,7 +71,12 @@ class Consumer:
 
     async def _catch_up(self, client: Client, partition: PartitionModel) -> None:
         """The records at our position are deleted: go on with the first that is left."""
-        self._positions[partition] = max(self._positions[partition], await reading.earliest(client, partition))
+        code, start = await reading.offset_for(client, partition, reading.EARLIEST)
+        if code in TRY_AGAIN:
+            return
+        if code is not ErrorCode.NONE:
+            raise Violation(f"{self.name}: no start offset for {partition}: {code.name}")
+        self._positions[partition] = max(self._positions[partition], start)
         self._behind.discard(partition)
         if partition not in self._changed:
             self._changed.append(partition)

@@ -7,8 +7,8 @@ from klamm.core.errors import ErrorCode
 from klamm.records import batch as batches
 from klamm.records.batch import BatchError
 from klamm.records.record import decode_records
-from klamm.testing.sim.broker.client import Client, Lost
-from klamm.testing.sim.broker.lab import TRY_AGAIN, append_time, error_code
+from klamm.testing.sim.broker.client import Client
+from klamm.testing.sim.broker.lab import append_time, error_code
 from klamm.testing.sim.broker.model import Entry, PartitionModel, Violation
 from klamm.wire.messages.k01_fetch import FetchPartition, FetchTopic
 from klamm.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -54,20 +54,10 @@ def read_entries(partition: PartitionModel, records: Buffer | None, offset: int,
     return entries
 
 
-async def offset_for(client: Client, partition: PartitionModel, timestamp: int) -> int:
-    """ListOffsets for one partition. `Violation` if that fails."""
+async def offset_for(client: Client, partition: PartitionModel, timestamp: int) -> tuple[ErrorCode, int]:
+    """ListOffsets for one partition."""
     asked = ListOffsetsPartition(partition_index=partition.index, timestamp=timestamp)
     topic = ListOffsetsTopic(name=partition.topic.name, partitions=[asked])
     answer = await client.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), _LIST_OFFSETS_VERSION)
     found = answer.topics[0].partitions[0]
-    code = error_code(found.error_code)
-    if code in TRY_AGAIN:
-        raise Lost(code.name)
-    if code is not ErrorCode.NONE:
-        raise Violation(f"{partition}: offset for {timestamp}: {code.name}")
-    offset: int = found.offset
-    return offset
-
-
-async def earliest(client: Client, partition: PartitionModel) -> int:
-    return await offset_for(client, partition, EARLIEST)
+    return error_code(found.error_code), found.offset

@@ -33,7 +33,7 @@ OPTIONS = {
     "log.flush.offset.checkpoint.interval.ms": "700",
 }
 """The periodic jobs of a broker, many times in a life of a few seconds."""
-MAX_LIVES = 4
+MAX_DEATHS = 5
 LIMIT_S = 3600.0
 _SETTLE_S = 1.0  # longer than anything is on its way: after it no answer of a dead broker arrives any more
 
@@ -64,7 +64,7 @@ class Scenario:
     async def run(self) -> None:
         await self._start()
         self._act(self._set_up())
-        for _ in range(self._rng.randint(1, MAX_LIVES - 1)):
+        for _ in range(self._rng.randint(1, MAX_DEATHS)):
             await self._live()
             await self._die(self._rng.choice(_ENDINGS))
             await self._start()

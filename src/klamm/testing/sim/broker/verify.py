@@ -40,7 +40,7 @@ async def _topics(client: Client) -> dict[str, tuple[bytes, int]]:
 async def _read_all(client: Client, rng: Random, partition: PartitionModel) -> tuple[int, list[Entry]]:
     """The log's start and all that is in it."""
     version = rng.choice(reading.FETCH_VERSIONS)
-    start = await reading.earliest(client, partition)
+    start = await _offset_for(client, partition, EARLIEST)
     entries: list[Entry] = []
     while True:
         position = start + len(entries)
@@ -49,7 +49,7 @@ async def _read_all(client: Client, rng: Random, partition: PartitionModel) -> t
         data = answer.responses[0].partitions[0]
         code = error_code(data.error_code or answer.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.topic.shrinks:
-            start, entries = await reading.earliest(client, partition), []  # deleted under our eyes
+            start, entries = await _offset_for(client, partition, EARLIEST), []  # deleted under our eyes
             continue
         if code is not ErrorCode.NONE:
             raise Violation(f"{partition}: reading at {position} after a restart: {code.name}")
@@ -72,6 +72,13 @@ async def _check_offsets(client: Client, rng: Random, partition: PartitionModel,
             later = (i for i, other in enumerate(entries) if other.timestamp >= timestamp)
             wanted[timestamp] = next(later, -1)
     for timestamp, expected in wanted.items():
-        found = await reading.offset_for(client, partition, timestamp)
+        found = await _offset_for(client, partition, timestamp)
         if found != expected:
             raise Violation(f"{partition}: the offset for {timestamp} is {found}, and should be {expected}")
+
+
+async def _offset_for(client: Client, partition: PartitionModel, timestamp: int) -> int:
+    code, offset = await reading.offset_for(client, partition, timestamp)
+    if code is not ErrorCode.NONE:
+        raise Violation(f"{partition}: no offset for {timestamp} after a restart: {code.name}")
+    return offset
