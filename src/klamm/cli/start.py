@@ -25,6 +25,7 @@ examples:
 Options have Kafka's names. Later ones win: --config, then --data and --listen, then --set.
 """
 _DEFAULT_DATA = "klamm-data"
+_WANTED_FILES = 65_536
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -68,10 +69,12 @@ async def _serve(data: str, options: Options, began: float) -> int:
     from klamm.core.env.real import real_env
     from klamm.server.node import Node, StartError
 
+    _raise_file_limit()
+    loop = asyncio.get_running_loop()
     env = real_env(io_threads=options.get_int("num.io.threads"))
     node = Node(env, data, options)
+    loop.set_exception_handler(node.on_loop_error)
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
@@ -94,6 +97,19 @@ async def _serve(data: str, options: Options, began: float) -> int:
         return 1 if broken else 0
     finally:
         env.executor.close()
+
+
+def _raise_file_limit() -> None:
+    """As many open files as this user may have: a segment of each busy partition, two for each connection."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(_WANTED_FILES, hard)
+    if soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # macOS refuses more than its own maximum
+            pass
 
 
 def _read(path: str) -> str:
@@ -123,4 +139,3 @@ def _process_start() -> float:
         return time.time() - (uptime - ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError, IndexError):
         return time.time()  # no /proc (macOS): count from here
-

@@ -168,6 +168,8 @@ class DelayedFetch(Delayed):
 
     __slots__ = ("_bytes", "_known", "_limits", "_on_done", "_replicas", "_sizes", "_wanted")
 
+    ends_early = True
+
     def __init__(
         self,
         replicas: ReplicaManager,

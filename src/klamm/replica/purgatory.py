@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from klamm.replica.partition import Partition
@@ -26,6 +26,9 @@ class Delayed:
     """An operation that waits on partitions. `slot` tells it which of its partitions is meant."""
 
     __slots__ = ("_partitions", "_purgatory", "_timer")
+
+    ends_early: ClassVar[bool] = False
+    """Whether an answer before its time is as good as one later: so for a fetch, which then has less in it."""
 
     def __init__(self) -> None:
         self._purgatory: Purgatory | None = None  # None: not held (any more)
@@ -70,7 +73,7 @@ class Delayed:
 
     def _let_go(self) -> None:
         assert self._purgatory is not None
-        self._purgatory.held -= 1
+        del self._purgatory.operations[self]
         self._purgatory = None
         if self._timer is not None:
             self._timer.cancel()
@@ -82,20 +85,24 @@ class Delayed:
 
 
 class Purgatory:
-    """Counts what is held, and knows the loop that the timers run on."""
+    """What is held, and the loop that the timers run on."""
 
-    __slots__ = ("held", "loop", "max_held")
+    __slots__ = ("loop", "max_held", "operations")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_held: int = MAX_HELD) -> None:
         self.loop = loop
         self.max_held = max_held
-        self.held = 0
+        self.operations: dict[Delayed, None] = {}  # in the order in which they came
+
+    @property
+    def held(self) -> int:
+        return len(self.operations)
 
     def hold(self, operation: Delayed, partitions: Sequence[Partition | None], timeout_s: float) -> bool:
         """Hold until a partition says so or the time is up. False: there is no room, the caller completes it."""
-        if self.held >= self.max_held:
+        if len(self.operations) >= self.max_held:
             return False
-        self.held += 1
+        self.operations[operation] = None
         operation._purgatory = self
         operation._partitions = partitions
         operation._timer = self.loop.call_later(timeout_s, operation._expire)
@@ -103,3 +110,9 @@ class Purgatory:
             if partition is not None:
                 partition.waiters[operation] = slot
         return True
+
+    def hurry(self) -> None:
+        """The broker stops: whoever can be answered now is."""
+        for operation in list(self.operations):
+            if operation.ends_early:
+                operation._expire()

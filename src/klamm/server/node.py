@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from typing import Any
 
 from klamm.apis import registry
 from klamm.apis.api import Broker
@@ -60,6 +61,7 @@ class Node:
         self._controller: Controller | None = None
         self._logs: LogManager | None = None
         self._server: Server | None = None
+        self._purgatory = Purgatory(asyncio.get_running_loop(), options.get_int("klamm.delayed.requests"))
 
     # ---- start
 
@@ -82,6 +84,7 @@ class Node:
         node_id = options.node_id
         folder = self._folder = await env.executor.submit(lambda: DataFolder.open(env, self.data, node_id=node_id))
         store = self._store = LocalStore(env, f"{folder.path}/metadata")
+        store.on_failure = self._on_store_failure
         publisher = Publisher(await store.load())
         store.follow(publisher.replay, publisher.reset)
         controller = self._controller = Controller(env, store, publisher, options)
@@ -97,7 +100,7 @@ class Node:
             metadata=publisher,
             controller=controller,
             replicas=replicas,
-            purgatory=Purgatory(asyncio.get_running_loop(), options.get_int("klamm.delayed.requests")),
+            purgatory=self._purgatory,
             sessions=FetchSessions(
                 lambda: env.rng.randrange(1, 2**31),
                 slots=options.get_int("max.incremental.fetch.session.cache.slots"),
@@ -171,6 +174,19 @@ class Node:
     def _on_broken(self, error: BaseException) -> None:
         self._broken.set()
 
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What no handler caught, in a timer say. A broken invariant stops the broker there too."""
+        error = context.get("exception")
+        if isinstance(error, AssertionError):
+            _logger.critical("a broken invariant stops the broker: %s", context.get("message"), exc_info=error)
+            self._broken.set()
+        else:
+            loop.default_exception_handler(context)
+
+    def _on_store_failure(self, why: str) -> None:
+        # Records go on; changes of topics are refused until a restart has seen what the disk really holds.
+        _logger.critical("the metadata log cannot be written, restart the broker once the disk works: %s", why)
+
     async def failed(self) -> None:
         """Returns when an invariant is broken and the broker must not go on."""
         await self._broken.wait()
@@ -187,6 +203,8 @@ class Node:
         clean = clean and not self._broken.is_set()
         self.lag.stop()
         if self._server is not None:
+            self._server.stop_accepting()
+            self._purgatory.hurry()
             await self._server.stop(STOP_GRACE_S if clean else 0)
         if self._controller is not None:
             await self._controller.close()
