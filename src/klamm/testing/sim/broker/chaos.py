@@ -28,7 +28,8 @@ class Chaos:
         self._lab = lab
         self._rng = rng
         self._skew_ms = 0
-        self.disk_errors = False  # since the last `calm`: a clean stop may not have been able to write everything
+        self.disk_errors = False  # since the last `calm`: a clean stop may not be able to write everything
+        self.sync_errors = False
         kinds: list[tuple[Callable[[], None], int]] = [
             (self._cut_connection, 5),
             (self._black_hole, 1),
@@ -58,7 +59,7 @@ class Chaos:
         self._disk.faults = DiskFaults()
         self._disk.capacity_bytes = None
         self._lab.world.network.weather.spike_probability = 0.01
-        self.disk_errors = False
+        self.disk_errors = self.sync_errors = False
 
     def _cut_connection(self) -> None:
         connections = self._lab.world.network.open_connections()
@@ -81,6 +82,7 @@ class Chaos:
         self._disk.faults.write_s = self._disk.faults.sync_s = 0.0
 
     def _full_disk(self) -> None:
+        self.disk_errors = True
         self._disk.fill(self._rng.choice((0, 100, 5000)))
         self._later(1.0, self._room_again)
 
@@ -90,6 +92,7 @@ class Chaos:
     def _disk_error(self) -> None:
         self.disk_errors = True
         kind = self._rng.choice((READ, WRITE, SYNC))
+        self.sync_errors |= kind == SYNC
         code = self._rng.choice((errno.EIO, errno.EIO, errno.ENOSPC)) if kind == WRITE else errno.EIO
         self._disk.faults.fail(kind, after=self._rng.randrange(5), code=code, path=".log")
 

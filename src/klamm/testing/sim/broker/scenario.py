@@ -118,6 +118,9 @@ class Scenario:
 
     def _crash(self, *, power: bool) -> None:
         process = self._process
+        # After a sync that failed the page cache says one thing and the disk another, and nobody can tell until the
+        # cache is gone. A broker that starts again on such a machine, as Kafka would, is out of what we promise.
+        power |= self._chaos.sync_errors
         if process is not None and process.alive:
             self.lab.gate.clear()
             self._power_lost |= power
