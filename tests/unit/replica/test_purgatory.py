@@ -351,3 +351,14 @@ def test_a_write_wakes_the_fetches_too(loop: SimLoop, purgatory: Purgatory) -> N
     replicas.logs[0].write()
     settle(loop)
     assert fetch.sizes == [70]
+
+
+def test_a_stop_answers_fetches_at_once_and_lets_acknowledgements_wait(loop: SimLoop, purgatory: Purgatory) -> None:
+    replicas = Replicas(1, queueing=True)
+    fetch = Fetch(purgatory, replicas, wait_s=600)
+    produce = Produce(purgatory, replicas)
+    purgatory.hurry()
+    assert fetch.sizes == [0] and produce.errors is None
+    replicas.logs[0].write()
+    settle(loop)
+    assert produce.errors == [ErrorCode.NONE]
