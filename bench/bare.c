@@ -5,6 +5,7 @@
  *   bare ping   --to HOST:PORT ...     sends small chunks to a sink, one at a time, and measures the answers
  *   bare source --file F               sends the piece of F that is asked for, by sendfile (the out-peer)
  *   bare drain  --to HOST:PORT ...     asks a source for one piece after another and reads them
+ *   bare warm   --bytes N              touches that much memory and gives it back
  *
  * sink and source print `port N`, serve one connection after another, and stop when their standard input ends. A
  * connection begins with a greeting of 8 bytes: the chunk size for a sink, zero for a source. */
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -185,6 +187,22 @@ static void drain(void) {
     json_close();
 }
 
+/* Touches --bytes of memory and gives it back. On a virtual machine the first use of a page is the host's work, which
+ * can take longer than all that is measured here; after this the free pages are there. */
+static void warm(void) {
+    size_t size = (size_t)option_number("bytes", 1 << 30);
+    check_options();
+    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        fail("no memory for %zu bytes", size);
+    int64_t start = now_ns();
+    for (size_t i = 0; i < size; i += 4096)
+        memory[i] = 1;
+    json_open("warm");
+    json_number("seconds", seconds_since(start));
+    json_close();
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     parse_options(argc, argv);
@@ -199,7 +217,9 @@ int main(int argc, char **argv) {
         ping();
     else if (strcmp(mode, "drain") == 0)
         drain();
+    else if (strcmp(mode, "warm") == 0)
+        warm();
     else
-        fail("usage: bare sink|feed|ping|source|drain --option value ...");
+        fail("usage: bare sink|feed|ping|source|drain|warm --option value ...");
     return 0;
 }

@@ -103,6 +103,13 @@ class Bench:
         result: dict[str, Any] = json.loads(run.stdout)
         return result
 
+    def settle(self, bytes_to_come: float = 0) -> None:
+        """Between measurements: what was written goes to the disk now, not during the next one, and the pages that
+        the next one will write to are there."""
+        os.sync()
+        if bytes_to_come:
+            self.tool("bare", "warm", bytes=int(bytes_to_come * 1.2))
+
     @contextlib.contextmanager
     def data_folder(self) -> Iterator[Path]:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -239,8 +246,3 @@ def first_answer(port: int) -> socket.socket:
             raise Broken("the broker closed a connection that asked for its API versions")
         left -= len(piece)
     return connection
-
-
-def settle() -> None:
-    """Between measurements: what was written goes to the disk now, not during the next one."""
-    os.sync()

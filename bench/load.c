@@ -8,6 +8,7 @@
 #include "common.h"
 
 #include <librdkafka/rdkafka.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@
 #define MAX_EMPTY_POLLS 60 /* of half a second each */
 #define CONSUME_BATCH 10000
 #define PRODUCE_BATCH 1000
-#define ROOM "1000000" /* messages the library may hold: enough to be never short of work */
+#define PRODUCE_ROOM "200000"  /* messages the library may hold: never short of work, and still in the caches */
+#define CONSUME_ROOM "1000000"
 
 static char error[512];
 
@@ -61,8 +63,10 @@ static rd_kafka_t *start_producer(long long linger_ms) {
     if (batch > 1000000)
         set_number(conf, "message.max.bytes", batch);
     set(conf, "compression.codec", option("codec", "none"));
-    set(conf, "queue.buffering.max.messages", ROOM);
+    set(conf, "queue.buffering.max.messages", PRODUCE_ROOM);
     set(conf, "queue.buffering.max.kbytes", "1048576");
+    if (linger_ms > 0) /* a report for each record would cost the client more than the broker has to do */
+        set(conf, "delivery.report.only.error", "true");
     rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
     return start_client(RD_KAFKA_PRODUCER, conf);
 }
@@ -158,7 +162,7 @@ static rd_kafka_t *start_consumer(void) {
     set(conf, "group.id", "bench"); /* asked for by the library; no group is joined, nothing committed */
     set(conf, "enable.auto.commit", "false");
     set(conf, "enable.auto.offset.store", "false");
-    set(conf, "queued.min.messages", ROOM);
+    set(conf, "queued.min.messages", CONSUME_ROOM);
     set(conf, "queued.max.messages.kbytes", "1048576");
     set_number(conf, "fetch.message.max.bytes", option_number("max-bytes", 1 << 20));
     set(conf, "fetch.error.backoff.ms", "1");
@@ -213,6 +217,9 @@ int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     parse_options(argc, argv);
     start_watchdog();
+    /* keep freed memory: getting pages from the system again and again would be measured, too */
+    mallopt(M_TRIM_THRESHOLD, INT32_MAX);
+    mallopt(M_MMAP_THRESHOLD, INT32_MAX);
     if (strcmp(mode, "produce") == 0)
         produce_mode();
     else if (strcmp(mode, "latency") == 0)

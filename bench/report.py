@@ -38,7 +38,9 @@ Written by `bench/run.py`; what each line measures is in `bench/sections.py`. Th
 program of `bench/bare.c` that moves the same bytes over the same loopback on the same cores in the same round: into a
 file (produce, latency), or out of the page cache by sendfile (fetch). 1 is as fast as the bare program; for times it is
 the bare program's time over ours, and in a growing log the smallest log's over this one's. The median is of all
-rounds, the spread their minimum and maximum. These figures are never asserted in tests.
+rounds, the spread their minimum and maximum. Before anything is written, as much memory is touched and given back: on
+a virtual machine the first use of a page is the host's work and would be measured instead. These figures are never
+asserted in tests.
 """
 
 

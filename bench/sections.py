@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness import Bench, Broken, Broker, first_answer, settle
+from harness import Bench, Broken, Broker, first_answer
 
 BATCH_BYTES = 1_000_000
 IN_FLIGHT = 5
@@ -21,6 +21,7 @@ IDLE_CONNECTIONS = 500
 SMALL_CONNECTIONS = 8
 MANY_TOPICS, MANY_PARTITIONS = 10, 10_000
 GROWTH_BATCH_BYTES = 32_000
+RECORD_OVERHEAD = 10  # what a record takes beyond its value, more or less
 CPU_OF_A_GB = "broker's CPU time for 1 GB (raw client)"  # says something even on a machine that is not quiet
 
 
@@ -70,6 +71,7 @@ def produce_case(bench: Bench, broker: Broker, sink: str, size: int, partitions:
     values: dict[str, list[float]] = {"raw": [], "load": []}
     ratios: dict[str, list[float]] = {"raw": [], "load": []}
     cpu: list[float] = []
+    records = case_records(bench, size)
     for turn in range(bench.rounds):
         bare = 0.0
         for tool in ("raw", "load"):
@@ -77,17 +79,15 @@ def produce_case(bench: Bench, broker: Broker, sink: str, size: int, partitions:
                 continue
             where = {"to": broker.address, "topic": f"{tool}-{size}-{partitions}-{turn}", "partitions": partitions}
             bench.tool("raw", "create", **where)
-            settle()
+            bench.settle(records * (size + RECORD_OVERHEAD))
             extra = {"depth": IN_FLIGHT} if tool == "raw" else {"linger": 5}
             before = broker.cpu_seconds()
-            result = bench.tool(
-                tool, "produce", **where, records=case_records(bench, size), size=size, batch=BATCH_BYTES, **extra
-            )
+            result = bench.tool(tool, "produce", **where, records=records, size=size, batch=BATCH_BYTES, **extra)
             spent = broker.cpu_seconds() - before
             bench.tool("raw", "delete", **where)
-            settle()
             if tool == "raw":
                 fed = result["seconds"] * result["bytes_per_s"]
+                bench.settle(fed)
                 cpu.append(spent * 1e3 / (fed / 1e9))
                 bare = bench.tool(
                     "bare", "feed", to=sink, bytes=int(fed), chunk=result["request_bytes"], depth=IN_FLIGHT
@@ -120,7 +120,7 @@ def fetch_case(bench: Bench, broker: Broker, file: Path, size: int, partitions: 
     total = int(filled["seconds"] * filled["bytes_per_s"])
     with bench.peer("sink", file) as sink:  # the source's file: as many bytes, as fresh in the page cache
         bench.tool("bare", "feed", to=sink, bytes=total, chunk=filled["request_bytes"])
-    settle()
+    bench.settle()
     reading = {**where, "records": filled["records"], "max_bytes": FETCH_BYTES}
     with bench.peer("source", file) as source:
         for _ in range(bench.rounds):
@@ -151,7 +151,7 @@ def latency(bench: Bench) -> Iterator[Row]:
         bench.tool("raw", "create", **where)
         broker.loop_lag_ms()
         for _ in range(bench.rounds):
-            settle()
+            bench.settle()
             raw = bench.tool("raw", "latency", **where, count=bench.scaled(20_000), size=100)
             found["raw"].append(raw)
             found["bare"].append(
@@ -279,7 +279,7 @@ def growth(bench: Bench, largest: int) -> Iterator[Row]:
             )
             records += filled["records"]
             written = step
-            settle()
+            bench.settle()
             for name, run in growth_measures(bench, where, records):
                 values = []
                 for _ in range(bench.rounds):
