@@ -28,8 +28,9 @@ MARKER_NAME: Final = "klamm.json"
 LOCK_NAME: Final = "lock"
 STATE_NAME: Final = "state.json"
 TOPICS_NAME: Final = "topics"
-PARTITION_METADATA_NAME: Final = "partition.metadata"
+TOPIC_ID_PREFIX: Final = "topic-id."
 DELETED_SUFFIX: Final = ".deleted"
+STRAY_SUFFIX: Final = ".stray"
 
 _KAFKA_MARKER: Final = "meta.properties"
 _STATE_VERSION: Final = 1
@@ -74,7 +75,7 @@ class DataFolder:
         files = env.files
         path = path.rstrip("/") or "/"
         try:
-            files.make_dirs(path)
+            _make_durably(files, path)
             _refuse_kafka(files, path)
             lock = take_lock(files, path)
             try:
@@ -116,6 +117,17 @@ class DataFolder:
 
 
 # ---- marker and lock
+
+
+def _make_durably(files: Files, path: str) -> None:
+    """Make the folder and those above it that are missing, so that a power loss does not take the whole away."""
+    missing: list[str] = []
+    while path not in ("", "/") and not files.exists(path):
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    for folder in reversed(missing):
+        files.make_dirs(folder)
+        files.sync_dir(folder.rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
 
 
 def take_lock(files: Files, path: str) -> Lock:
@@ -238,15 +250,18 @@ def split_name(name: str) -> tuple[str, int] | None:
     return topic, int(number)
 
 
-def encode_partition_metadata(topic_id: bytes) -> bytes:
-    return f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode()
+def topic_id_name(topic_id: bytes) -> str:
+    """The name of the empty file that says which topic a partition's folder is for. A name and not a content, so that
+    the sync of the folder which makes the first segment durable does the same for the id, at no cost."""
+    return TOPIC_ID_PREFIX + uuid_text(topic_id)
 
 
 def read_topic_id(files: Files, path: str) -> bytes:
     """The topic id that a partition's folder was made for; zeros if it does not (legibly) say."""
     try:
-        text = files.read(f"{path}/{PARTITION_METADATA_NAME}").decode()
-        fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-        return uuid_from_text(fields["topic_id"])
-    except (FileNotFoundError, KeyError, ValueError):
-        return ZERO_UUID
+        for name in files.list(path):
+            if name.startswith(TOPIC_ID_PREFIX):
+                return uuid_from_text(name.removeprefix(TOPIC_ID_PREFIX))
+    except (FileNotFoundError, ValueError):
+        pass
+    return ZERO_UUID

@@ -17,20 +17,20 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
-from klamm.core.env import Env
+from klamm.core.env import Env, Files
 from klamm.core.ids import ZERO_UUID, uuid_text
 from klamm.log.config import LogConfig
 from klamm.log.folder import (
     DELETED_SUFFIX,
-    PARTITION_METADATA_NAME,
+    STRAY_SUFFIX,
     DataFolder,
     SavedLog,
     SavedState,
-    encode_partition_metadata,
     partition_name,
     read_topic_id,
     split_name,
     state_line,
+    topic_id_name,
 )
 from klamm.log.handles import Handles
 from klamm.log.housekeeping import DEFAULT_INTERVALS, SLICE, Housekeeping, Intervals, sliced
@@ -173,8 +173,13 @@ class LogManager:
 
     async def _recover(self, name: str, topic_id: bytes, checkpoint: LogState | None) -> None:
         config = self._config_for(_topic_of(name))
-        found = await self.env.executor.submit(read_topic_id, self.env.files, self.folder.log_path(name))
-        if found not in (ZERO_UUID, topic_id):  # not legible: rather keep what may be ours
+        path = self.folder.log_path(name)
+        durable = checkpoint is not None and checkpoint.recovery_point > 0
+        found = await self.env.executor.submit(_topic_id_of, self.env.files, path, durable)
+        if found == ZERO_UUID and not (checkpoint and checkpoint.recovery_point) and self.env.files.exists(path):
+            self._put_out_of_the_way(name)
+            return
+        if found not in (ZERO_UUID, topic_id):
             self._set_aside_later(name, None, 0)
             return
         log = await self.env.executor.submit(partial(self._open, name, topic_id, config, None, checkpoint))
@@ -262,14 +267,8 @@ class LogManager:
         )
 
     def _created(self, name: str, topic_id: bytes) -> None:
-        """The first append has made the folder. Not synced: within a minute the state file holds the id durably, and
-        a folder that has lost its id is kept."""
-        file = self.env.files.open(f"{self.folder.log_path(name)}/{PARTITION_METADATA_NAME}", create=True)
-        try:
-            file.truncate(0)
-            file.append(encode_partition_metadata(topic_id))
-        finally:
-            file.close()
+        """The first append has made the folder; its first flush makes all names in it durable."""
+        self.env.files.open(f"{self.folder.log_path(name)}/{topic_id_name(topic_id)}", create=True).close()
 
     # ---- deleted folders
 
@@ -311,12 +310,22 @@ class LogManager:
             return
         self.remover.later(aside, delay_ms, folder=True)
 
+    def _put_out_of_the_way(self, name: str) -> None:
+        """A folder that does not say which topic it is for. A log writes that down before anything in it counts as
+        durable, so nothing that was promised is in there; but it may be what a deleted topic of the same name left
+        when the power went, and must not be served. Somebody may have damaged it by hand, so it is not removed."""
+        stray = self.folder.log_path(self.env.uuid().hex() + STRAY_SUFFIX)
+        logger.warning("The folder of %s has no legible topic id; it is now %s and is not used.", name, stray)
+        self.env.files.rename(self.folder.log_path(name), stray)
+
     # ---- truncation
 
     async def truncate(self, topic: str, partition: int, offset: int) -> None:
         """Cut a follower's log. The recovery point on disk goes down first: were it above the end of the log after
         a crash, that would look like lost data."""
-        await self._lowered(topic, partition, offset, lambda log: log.truncate_to(offset))
+        log = self._logs[partition_name(topic, partition)]
+        start = log.batch_start(offset)  # the batch that holds the offset goes as a whole
+        await self._lowered(topic, partition, min(offset, start), lambda log: log.truncate_to(offset))
 
     async def restart_at(self, topic: str, partition: int, offset: int) -> None:
         """Throw the log's content away and let it go on at another offset."""
@@ -358,7 +367,7 @@ class LogManager:
         if text is None:
             text = texts[topic_id] = uuid_text(topic_id)
         start, end, recovery_point, watermark = closed or self._checkpoints.get(name) or log.state()
-        if log.failure is None:
+        if closed is not None or log.failure is None:
             watermark = self.watermark(log)
         if name in self._caps:
             recovery_point = min(recovery_point, self._caps[name])
@@ -381,8 +390,11 @@ class LogManager:
                 lines.extend(await self._close_some(names))
 
         await asyncio.gather(*(work() for _ in range(RECOVERY_THREADS)))
-        async with self._saving:
-            await self.env.executor.submit(partial(self.folder.write_state, lines, clean=True))
+        try:
+            async with self._saving:
+                await self.env.executor.submit(partial(self.folder.write_state, lines, clean=True))
+        except OSError as error:
+            logger.error("The clean stop cannot be noted, the next start recovers all logs: %s", error)
 
     async def _close_some(self, names: list[str]) -> list[str]:
         for name in names:
@@ -404,7 +416,19 @@ def _close_all(logs: list[Log]) -> list[LogState | None]:
 
 
 def _survey(folder: DataFolder) -> tuple[SavedState, list[str]]:
-    return folder.take_state(), folder.files.list(folder.topics_path)
+    """Blocks. What recovery finds counts as durable from then on, the names of the folders included."""
+    saved = folder.take_state()
+    if not saved.clean:
+        folder.files.sync_dir(folder.topics_path)
+    return saved, folder.files.list(folder.topics_path)
+
+
+def _topic_id_of(files: Files, path: str, durable: bool) -> bytes:
+    """Blocks. The topic id that a folder says it is for; on disk for good, if it was not known to be."""
+    topic_id = read_topic_id(files, path)
+    if topic_id != ZERO_UUID and not durable:
+        files.sync_dir(path)
+    return topic_id
 
 
 def _topic_of(name: str) -> str:

@@ -20,13 +20,13 @@ from klamm.log.folder import (
     SavedLog,
     SavedState,
     decode_state,
-    encode_partition_metadata,
     encode_state,
     partition_name,
     read_state,
     read_topic_id,
     split_name,
     state_line,
+    topic_id_name,
 )
 from klamm.log.results import LogState
 
@@ -59,6 +59,20 @@ def test_a_new_folder_gets_a_marker_and_keeps_its_ids(env: Env, tmp_path: Path) 
     assert again.cluster_id == folder.cluster_id
     assert again.topics_path == f"{path}/topics"
     again.close()
+
+
+def test_the_names_of_new_folders_are_made_durable(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(RealFiles, "sync_dir", lambda self, path: synced.append(path))
+    DataFolder.open(env, f"{tmp_path}/a/b").close()
+    assert synced[:2] == [str(tmp_path), f"{tmp_path}/a"]
+    monkeypatch.chdir(tmp_path)
+    synced.clear()
+    DataFolder.open(env, "c").close()
+    assert synced[0] == "."
+    synced.clear()
+    DataFolder.open(env, "c").close()
+    assert "." not in synced
 
 
 def test_a_locked_folder_is_refused_until_it_is_free(env: Env, tmp_path: Path) -> None:
@@ -269,8 +283,9 @@ def test_other_names_are_no_partition(name: str) -> None:
 
 
 def test_the_topic_id_of_a_partition_folder_is_found(env: Env, tmp_path: Path) -> None:
+    assert read_topic_id(env.files, str(tmp_path / "nothing")) == ZERO_UUID
     assert read_topic_id(env.files, str(tmp_path)) == ZERO_UUID
-    (tmp_path / "partition.metadata").write_bytes(encode_partition_metadata(TOPIC_ID))
+    (tmp_path / topic_id_name(TOPIC_ID)).touch()
     assert read_topic_id(env.files, str(tmp_path)) == TOPIC_ID
-    (tmp_path / "partition.metadata").write_bytes(b"version: 0\ntopic_id: !!\n")
+    (tmp_path / topic_id_name(TOPIC_ID)).rename(tmp_path / "topic-id.xyz")
     assert read_topic_id(env.files, str(tmp_path)) == ZERO_UUID

@@ -12,7 +12,7 @@ from klamm.core.env import Env
 from klamm.core.env.real import RealClock, RealFiles, real_env
 from klamm.core.errors import ErrorCode
 from klamm.log.config import LogConfig
-from klamm.log.folder import DataFolder, read_state, read_topic_id
+from klamm.log.folder import DataFolder, read_state, read_topic_id, topic_id_name
 from klamm.log.housekeeping import Intervals
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
@@ -263,11 +263,45 @@ async def test_a_stale_log_may_be_asked_for_before_it_is_removed(broker: Broker)
     assert broker.topics() == ["t-0"]
 
 
-async def test_a_folder_that_lost_its_topic_id_is_kept(broker: Broker) -> None:
+async def test_a_folder_without_a_legible_topic_id_is_kept_but_not_served(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
     append(broker.log(), 5)
-    (broker.path / "topics/t-0/partition.metadata").unlink()
+    (broker.path / "topics/t-0" / topic_id_name(ID)).unlink()
+    await broker.restart(clean=False)
+    assert broker.log().end_offset == 0
+    (stray,) = broker.topics()
+    assert stray.endswith(".stray") and stray in caplog.text
+    append(broker.log(), 1)
+    await broker.restart(clean=False)
+    assert stray in broker.topics() and broker.log().end_offset == 1
+
+
+async def test_a_folder_without_a_legible_topic_id_is_served_if_the_state_file_knows_of_durable_records(
+    broker: Broker,
+) -> None:
+    append(broker.log(), 5)
+    await broker.log().flush()
+    await broker.manager.save_state()
+    (broker.path / "topics/t-0" / topic_id_name(ID)).unlink()
     await broker.restart(clean=False)
     assert broker.log().end_offset == 5
+
+
+async def test_a_stop_with_a_full_disk_ends_and_the_next_start_recovers(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(broker.log(), 5)
+
+    def full(self: RealFiles, path: str, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RealFiles, "write_atomically", full)
+        await broker.stop()
+    assert "No space left" in caplog.text
+    await broker.start()
+    assert not broker.manager.was_clean and broker.log().end_offset == 5
 
 
 async def test_what_is_no_partition_is_left_alone(broker: Broker) -> None:
