@@ -107,3 +107,39 @@ def test_a_signal_ends_it_cleanly_and_the_next_start_skips_recovery(
     again = start_broker(tmp_path / "data")
     again.stop()
     assert not any("recover" in line for line in again.errors), again.errors
+
+
+def test_each_listener_advertises_its_own_address(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    with socket.socket() as one, socket.socket() as two:  # two free ports that this test knows
+        one.bind(("127.0.0.1", 0))
+        two.bind(("127.0.0.1", 0))
+        inside, outside = one.getsockname()[1], two.getsockname()[1]
+    broker = start_broker(
+        tmp_path / "data",
+        options={
+            "listeners": f"INSIDE://127.0.0.1:{inside},OUTSIDE://127.0.0.1:{outside}",
+            "advertised.listeners": f"OUTSIDE://localhost:{outside}",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        },
+    )
+    assert f"127.0.0.1:{inside}, 127.0.0.1:{outside}" in broker.ready_line
+
+    def advertised(port: int) -> set[tuple[str, int]]:
+        cluster = Producer({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=30)
+        return {(node.host, node.port) for node in cluster.brokers.values()}
+
+    assert advertised(inside) == {("127.0.0.1", inside)}
+    assert advertised(outside) == {("localhost", outside)}
+
+
+def test_the_log_can_be_json_lines_in_a_file(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    log = tmp_path / "broker.log"
+    (tmp_path / "server.properties").write_text("no.such.option=1\n")
+    broker = start_broker(
+        tmp_path / "data",
+        arguments=["--log-json", "--log-file", str(log), "--config", str(tmp_path / "server.properties")],
+    )
+    assert broker.stop() == 0
+    assert broker.errors == []
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    assert any("no.such.option" in entry["message"] for entry in entries), entries
