@@ -414,14 +414,14 @@ class Log(LogBase):
     # ---- truncation
 
     def batch_start(self, offset: int) -> int:
-        """Where the log would end if it were truncated to the offset: there, or at the start of the batch that holds
-        it. Reads; CorruptBatch or OSError if that fails."""
+        """Where the log would end if it were truncated to the offset: after the last batch that lies below it. Reads;
+        CorruptBatch or OSError if that fails."""
         segments = self._loaded()
         i = segments.at(offset)
         if i < 0 or offset >= self.end_offset:
             return min(offset, self.end_offset)
-        header = segments.items[i].locate(offset)[1]
-        return offset if header is None else min(offset, header.base_offset)
+        segment = segments.items[i]
+        return segment.end_before(segment.locate(offset)[0])
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from the batch on that holds the offset. Blocks. OSError if it fails: the log is offline.
@@ -448,8 +448,8 @@ class Log(LogBase):
             return
         segments.remove_from(i + 1)
         active = segments.items[i]
-        position, header = active.locate(offset)
-        end = offset if header is None else min(offset, header.base_offset)
+        position, _ = active.locate(offset)
+        end = active.end_before(position)
         active.cut(end, position, self.config.index_interval_bytes)
         self._rolled = [entry for entry in self._rolled if entry[0] in segments.items[:-1]]
         self._active, self._position = active, position

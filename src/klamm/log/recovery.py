@@ -8,6 +8,7 @@ and leader epochs of the part that was read again are made anew. All of this blo
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from klamm.core.env import Env, Files
@@ -197,6 +198,7 @@ class _Recovery:
                 write_file(self.files, segments.snapshot_path(offset), snapshot)
                 segments.snapshots.append(offset)
             self.files.write_atomically(f"{self.folder}/{CHECKPOINT_NAME}", self.epochs.dump())
+            self.files.sync_dir(os.path.dirname(self.folder))  # the folder may have been as new as its content
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise

@@ -313,6 +313,17 @@ class Segment:
         i = offsets.floor(offset)
         return self._walk(0 if i < 0 else offsets.entry(i)[1], offset, None)
 
+    def end_before(self, position: int) -> int:
+        """The offset after the last batch before this position, which must be the start of one or the end."""
+        if position == 0:
+            return self.base_offset
+        offsets, _ = self.indexes()
+        i = offsets.floor_position(position - 1)
+        next_offset = self.base_offset
+        for _, header in headers(self.open_file(), 0 if i < 0 else offsets.entry(i)[1], position):
+            next_offset = header.next_offset
+        return next_offset
+
     def _walk(self, position: int, offset: int, named: int | None) -> tuple[int, BatchHeader | None]:
         if position >= self.size and named is not None:
             raise CorruptBatch("the offset index points behind the end of its segment")

@@ -16,7 +16,7 @@ from klamm.log.log import Log
 from klamm.log.results import LogState
 from klamm.records.batch import BatchHeader, iter_batches
 from klamm.records.record import Record, encode_batch
-from klamm.testing.sim.disk import SimDisk, SimFile
+from klamm.testing.sim.disk import DeadIncarnation, SimDisk, SimFile
 
 START_MS = 1_700_000_000_000
 FRESH = LogState(0, 0, 0, 0)
@@ -59,6 +59,8 @@ class HeldExecutor:
         future, fn, args = self.jobs.pop(0)
         try:
             future.set_result(fn(*args))
+        except DeadIncarnation:
+            raise  # nobody is there any more to hear of it
         except Exception as error:
             future.set_exception(error)
 
