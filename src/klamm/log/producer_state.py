@@ -22,6 +22,7 @@ from klamm.records.batch import TRANSACTIONAL, BatchHeader
 
 REMEMBERED_BATCHES: Final = 5  # as many as a producer may have in flight (max.in.flight.requests.per.connection)
 MAX_UNREPLICATED: Final = 1024  # ended transactions that still wait for the high watermark; older ones are merged
+MAX_AWAITED: Final = 1000  # unknown producers whose first batch could not be written; the oldest are forgotten
 EXPIRE_SLICE: Final = 1000  # producers looked at in one call of `expire`: well under a millisecond
 
 _SEQUENCE_MASK: Final = 0x7FFF_FFFF  # sequences count to 2^31 - 1 and go on at 0
@@ -76,12 +77,13 @@ class Producer:
 
 
 class ProducerStates:
-    __slots__ = ("_expiring", "_open", "_producers", "_unreplicated")
+    __slots__ = ("_awaited", "_expiring", "_open", "_producers", "_unreplicated")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of offsets
         self._unreplicated: deque[tuple[int, int]] | None = None  # (first, last) offsets, both growing
+        self._awaited: dict[int, tuple[int, int]] | None = None  # id -> (epoch, sequence) that has to come first
         self._expiring: list[int] | None = None  # producer ids that the current round of `expire` has yet to see
 
     def __len__(self) -> int:
@@ -104,7 +106,7 @@ class ProducerStates:
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            return _check_first(header, transaction_version) if sequenced else None
+            return self._check_first(header, transaction_version) if sequenced else None
         if header.producer_epoch == producer.epoch:
             if header.base_sequence != producer.next_sequence and sequenced:
                 return _not_next(header, producer)
@@ -122,6 +124,46 @@ class ProducerStates:
                 f"Producer {header.producer_id} has an open transaction and sent a batch outside of it.",
             )
         return None
+
+    def _check_first(self, header: BatchHeader, transaction_version: int) -> Rejected | None:
+        """The first batch of a producer that is not known (any more).
+
+        Kafka takes any sequence then: the state may be gone because its records were deleted or because it expired,
+        and refusing would stop an honest producer for good. A producer of transaction version 2 (KIP-890) has a new
+        epoch for each transaction and so always starts at 0: for it anything else means that earlier batches were
+        lost. And we remember a first batch that we could not write (`not_written`).
+        """
+        first = header.base_sequence
+        if first < 0:
+            return _no_sequence(header)
+        expected = 0 if transaction_version >= 2 else first
+        if self._awaited is not None:
+            epoch, sequence = self._awaited.get(header.producer_id, (-1, -1))
+            if epoch == header.producer_epoch:
+                expected = sequence
+        if first == expected:
+            return None
+        return Rejected(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {header.producer_id} is not known here and has to start at sequence {expected}, not at {first}.",
+        )
+
+    def not_written(self, header: BatchHeader) -> None:
+        """A batch that passed `check` was not written after all (the disk was full), and its producer sends it again.
+
+        A producer that is known has a next sequence. One that is not could go on with the batch behind this one, if
+        that is on its way already, and this one would be lost: so it has to come first.
+        """
+        producer_id = header.producer_id
+        if producer_id < 0 or header.base_sequence < 0 or producer_id in self._producers:
+            return
+        if self._awaited is None:
+            self._awaited = {}
+        epoch, sequence = self._awaited.get(producer_id, (-1, -1))
+        if header.producer_epoch > epoch or (header.producer_epoch == epoch and header.base_sequence < sequence):
+            self._awaited[producer_id] = (header.producer_epoch, header.base_sequence)
+        if len(self._awaited) > MAX_AWAITED:
+            del self._awaited[next(iter(self._awaited))]
 
     def check_marker(
         self, header: BatchHeader, coordinator_epoch: int, *, transaction_version: int = 0
@@ -190,6 +232,9 @@ class ProducerStates:
         producer = self._producers.get(header.producer_id)
         if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_epoch)
+            if self._awaited is not None:
+                self._awaited.pop(header.producer_id, None)
+                self._awaited = self._awaited or None
         elif producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
             producer.next_sequence = 0
@@ -262,6 +307,7 @@ class ProducerStates:
         self._producers.clear()
         self._open.clear()
         self._unreplicated = None
+        self._awaited = None
         self._expiring = None
 
     def snapshot(self, offset: int) -> bytes:
@@ -287,24 +333,6 @@ class ProducerStates:
         opened = [(p.txn_first_offset, producer_id) for producer_id, p in producers.items() if p.txn_first_offset >= 0]
         self._open = dict(sorted(opened))
         return offset
-
-
-def _check_first(header: BatchHeader, transaction_version: int) -> Rejected | None:
-    """The first batch of a producer that is not known (any more).
-
-    Kafka takes any sequence then: the state may be gone because its records were deleted or because it expired, and
-    refusing would stop an honest producer for good. A producer of transaction version 2 (KIP-890) has a new epoch for
-    each transaction and so always starts at 0: for it anything else means that earlier batches were lost.
-    """
-    if header.base_sequence < 0:
-        return _no_sequence(header)
-    if header.base_sequence > 0 and transaction_version >= 2:
-        return Rejected(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"Producer {header.producer_id} is not known here and has to start at sequence 0, "
-            f"not at {header.base_sequence}.",
-        )
-    return None
 
 
 def _not_next(header: BatchHeader, producer: Producer) -> Duplicate | Rejected:

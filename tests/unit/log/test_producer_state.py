@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from klamm.core.errors import ErrorCode
-from klamm.log.producer_state import MAX_UNREPLICATED, Batch, Duplicate, ProducerStates, SnapshotError
+from klamm.log.producer_state import MAX_AWAITED, MAX_UNREPLICATED, Batch, Duplicate, ProducerStates, SnapshotError
 from klamm.log.results import Rejected
 from klamm.log.txn_index import AbortedTxn
 from klamm.records.batch import CONTROL, TRANSACTIONAL, BatchHeader
@@ -113,6 +113,46 @@ def test_an_unknown_producer_of_transaction_version_2_starts_at_zero() -> None:
     states = ProducerStates()
     assert refused(states.check(header(seq=1), transaction_version=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert states.check(header(seq=0), transaction_version=2) is None
+
+
+def test_an_unknown_producer_whose_first_batch_could_not_be_written_has_to_send_that_first() -> None:
+    states = ProducerStates()
+    first, second = header(seq=100, count=5), header(seq=105)
+    assert states.check(first) is None
+    states.not_written(first)
+    assert refused(states.check(second)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    states.not_written(header(seq=120))  # one from further behind does not change that
+    assert states.check(header(8, seq=105)) is None
+    write(states, first, 0)
+    write(states, second, 5)
+    assert states._awaited is None
+
+
+def test_a_first_batch_that_is_awaited_counts_only_for_its_epoch() -> None:
+    states = ProducerStates()
+    states.not_written(header(epoch=0, seq=7))
+    assert states.check(header(epoch=1, seq=3)) is None
+    states.not_written(header(epoch=1, seq=3))
+    assert refused(states.check(header(epoch=1, seq=4))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_known_producer_needs_no_remembering_of_what_was_not_written() -> None:
+    states = ProducerStates()
+    write(states, header(seq=0), 0)
+    states.not_written(header(seq=1))
+    states.not_written(header(-1, seq=-1))
+    assert states._awaited is None
+    assert refused(states.check(header(seq=2))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_awaited_first_batches_are_bounded() -> None:
+    states = ProducerStates()
+    for pid in range(MAX_AWAITED + 10):
+        states.not_written(header(pid, seq=5))
+    assert states._awaited is not None and len(states._awaited) == MAX_AWAITED
+    assert states.check(header(0, seq=9)) is None
+    states.clear()
+    assert states.check(header(500, seq=9)) is None
 
 
 @pytest.mark.parametrize("known", [True, False])
