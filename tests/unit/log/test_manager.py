@@ -100,8 +100,13 @@ async def removed(broker: Broker) -> None:
     """Everything that is to be removed is."""
     while broker.manager._aside_task is not None:
         await broker.manager._aside_task
-    while broker.manager.remover._queue or broker.manager.remover._busy:
-        await asyncio.sleep(0.001)
+    remover = broker.manager.remover
+    while len(remover):
+        await asyncio.sleep(0)  # due at once: the timer fires in the next turn
+        if remover._busy is not None:
+            await asyncio.wait([remover._busy])
+    if remover._busy is not None:
+        await asyncio.wait([remover._busy])
 
 
 async def test_files_appear_with_the_first_append(broker: Broker) -> None:
