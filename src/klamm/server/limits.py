@@ -20,6 +20,7 @@ class Limits:
     one that is a bound."""
 
     __slots__ = (
+        "accept_backlog",
         "idle_s",
         "max_connections",
         "max_connections_per_host",
@@ -51,7 +52,9 @@ class Limits:
         per_host_overrides: Mapping[str, int] | None = None,  # max.connections.per.ip.overrides
         idle_s: float = 600.0,  # connections.max.idle.ms
         stall_s: float = 10.0,
+        accept_backlog: int = 1024,  # socket.listen.backlog.size
     ) -> None:
+        self.accept_backlog = accept_backlog
         self.max_frame_bytes = max_frame_bytes
         self.max_frame_bytes_before_authentication = max_frame_bytes_before_authentication
         self.max_frame_memory_bytes = max_frame_memory_bytes

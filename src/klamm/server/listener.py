@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from klamm.core.env import Env, Listener
+from klamm.core.options import ListenerSpec
 from klamm.server.connection import Connection, Handler, Shared
 from klamm.server.limits import Limits
 from klamm.server.logging import LimitedLog
@@ -19,27 +20,10 @@ _SWEEP_S = 2.0
 _logger = logging.getLogger(__name__)
 
 
-class Endpoint:
-    """One listener. Port 0 binds a free port; an advertised port of 0 means the one that was bound, an empty
-    advertised host the one that is bound."""
-
-    __slots__ = ("advertised_host", "advertised_port", "host", "name", "port")
-
-    def __init__(self, name: str, host: str, port: int, advertised_host: str = "", advertised_port: int = 0) -> None:
-        self.name = name
-        self.host = host
-        self.port = port
-        self.advertised_host = advertised_host or host
-        self.advertised_port = advertised_port or port
-
-    def __repr__(self) -> str:
-        return f"{self.name}://{self.host}:{self.port}"
-
-
 class Server:
     """All listeners and connections of one broker."""
 
-    __slots__ = ("_clock", "_listeners", "_next_id", "_shared", "_sweep_s", "_timer", "endpoints")
+    __slots__ = ("_clock", "_listeners", "_next_id", "_shared", "_sweep_s", "_timer", "bound")
 
     def __init__(self, env: Env, limits: Limits, handler: Handler) -> None:
         self._clock = env.clock
@@ -48,7 +32,7 @@ class Server:
         self._next_id = 0
         self._sweep_s = min(_SWEEP_S, limits.idle_s / 4)
         self._timer: asyncio.TimerHandle | None = None
-        self.endpoints: dict[str, Endpoint] = {}  # by name; ports are the real ones once started
+        self.bound: dict[str, ListenerSpec] = {}  # by name, with the real ports
 
     @property
     def connections(self) -> int:
@@ -59,26 +43,24 @@ class Server:
         """The limits and counters, for metrics and tests."""
         return self._shared
 
-    async def start(self, endpoints: Iterable[Endpoint]) -> None:
+    async def start(self, listeners: Iterable[ListenerSpec]) -> None:
         """Bind and serve. OSError if an address cannot be had: those that were bound are closed again."""
         try:
-            for endpoint in endpoints:
-                await self.bind(endpoint)
+            for spec in listeners:
+                await self.bind(spec)
         except OSError:
             self.stop_accepting()
             raise
         self.open()
 
-    async def bind(self, endpoint: Endpoint) -> None:
+    async def bind(self, spec: ListenerSpec) -> None:
         """Take an address; its port is known from here on. Who connects already waits until `open`."""
-        assert endpoint.name not in self.endpoints, f"two listeners named {endpoint.name}"
+        assert spec.name not in self.bound, f"two listeners named {spec.name}"
         listener = await self._shared.network.listen(
-            endpoint.host, endpoint.port, lambda: self._connection(endpoint.name)
+            spec.host, spec.port, lambda: self._connection(spec.name), backlog=self._shared.limits.accept_backlog
         )
         self._listeners.append(listener)
-        endpoint.port = listener.port
-        endpoint.advertised_port = endpoint.advertised_port or listener.port
-        self.endpoints[endpoint.name] = endpoint
+        self.bound[spec.name] = spec.bound(listener.port)
 
     def open(self) -> None:
         """Let requests through: whatever the handlers need is there now."""

@@ -35,7 +35,7 @@ from klamm.replica.sessions import FetchSessions
 from klamm.server.dispatch import Dispatcher
 from klamm.server.lag import LoopLag
 from klamm.server.limits import Limits
-from klamm.server.listener import Endpoint, Server
+from klamm.server.listener import Server
 
 STOP_GRACE_S = 10.0
 """How long a stopping broker waits for clients to take their last answers."""
@@ -147,14 +147,16 @@ class Node:
 
     async def _bind(self, server: Server, listeners: tuple[ListenerSpec, ...]) -> None:
         for spec in listeners:
-            endpoint = Endpoint(spec.name, spec.host, spec.port, spec.advertised_host, spec.advertised_port)
             try:
-                await server.bind(endpoint)
+                await server.bind(spec)
             except OSError as error:
                 raise StartError(_why_not_bound(spec, error)) from error
 
     def _registration(self, server: Server, logs: LogManager) -> BrokerRegistration:
-        endpoints = [BrokerEndpoint(e.name, e.advertised_host, e.advertised_port) for e in server.endpoints.values()]
+        endpoints = [
+            BrokerEndpoint(spec.name, spec.advertised_host, spec.advertised_port, spec.protocol)
+            for spec in server.bound.values()
+        ]
         return BrokerRegistration(
             self.options.node_id,
             self.env.uuid(),
@@ -167,7 +169,7 @@ class Node:
     def addresses(self) -> list[str]:
         """Where it listens, as HOST:PORT."""
         assert self._server is not None, "not started"
-        return [_address(endpoint.host, endpoint.port) for endpoint in self._server.endpoints.values()]
+        return [_address(spec.host, spec.port) for spec in self._server.bound.values()]
 
     # ---- while it runs
 
@@ -231,6 +233,7 @@ def limits_from(options: Options) -> Limits:
         max_connections_per_host=options.get_int("max.connections.per.ip"),
         per_host_overrides=options.connection_limits(),
         idle_s=options.get_int("connections.max.idle.ms") / 1000,
+        accept_backlog=options.get_int("socket.listen.backlog.size"),
     )
 
 

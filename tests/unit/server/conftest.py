@@ -10,8 +10,9 @@ import pytest
 
 from klamm.core.env import Env
 from klamm.core.env.real import real_env
+from klamm.core.options import ListenerSpec
 from klamm.server.limits import Limits
-from klamm.server.listener import Endpoint, Server
+from klamm.server.listener import Server
 
 
 class FakeClock:
@@ -91,9 +92,8 @@ async def serve() -> AsyncIterator[Serve]:
         env = real_env()
         clock = FakeClock()
         server = Server(Env(clock, env.rng, env.files, env.executor, env.network), Limits(**limits), handler)
-        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 0)
-        await server.start([endpoint])
-        places.append(Place(server, endpoint.port, clock))
+        await server.start([ListenerSpec("PLAINTEXT", "127.0.0.1", 0, "PLAINTEXT", "127.0.0.1", 0)])
+        places.append(Place(server, server.bound["PLAINTEXT"].port, clock))
         return places[-1]
 
     yield start

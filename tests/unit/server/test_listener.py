@@ -6,10 +6,15 @@ from typing import Any
 import pytest
 
 from klamm.core.env.real import real_env
+from klamm.core.options import ListenerSpec
 from klamm.server.connection import Connection
 from klamm.server.limits import Limits
-from klamm.server.listener import Endpoint, Server
+from klamm.server.listener import Server
 from klamm.server.outbox import Slot
+
+
+def local(name: str, port: int = 0) -> ListenerSpec:
+    return ListenerSpec(name, "127.0.0.1", port, "PLAINTEXT", "127.0.0.1", port)
 
 
 def framed(frame: bytes) -> bytes:
@@ -33,13 +38,12 @@ class Who:
 
 async def test_each_listener_has_its_name_its_port_and_its_advertised_address(serve: Any) -> None:
     server = Server(real_env(), Limits(), Who())
-    inside = Endpoint("INSIDE", "127.0.0.1", 0)
-    outside = Endpoint("OUTSIDE", "127.0.0.1", 0, "broker.example", 9999)
-    await server.start([inside, outside])
+    await server.start([local("INSIDE"), ListenerSpec("OUTSIDE", "127.0.0.1", 0, "PLAINTEXT", "broker.example", 9999)])
+    inside, outside = server.bound["INSIDE"], server.bound["OUTSIDE"]
     assert inside.port != outside.port
     assert (inside.advertised_host, inside.advertised_port) == ("127.0.0.1", inside.port)
     assert (outside.advertised_host, outside.advertised_port) == ("broker.example", 9999)
-    for endpoint in server.endpoints.values():
+    for endpoint in server.bound.values():
         reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
         writer.write(framed(b"who"))
         assert (await reader.readexactly(4 + len(endpoint.name)))[4:] == endpoint.name.encode()
@@ -49,23 +53,20 @@ async def test_each_listener_has_its_name_its_port_and_its_advertised_address(se
 
 async def test_a_port_in_use_is_an_error_that_leaves_nothing_open() -> None:
     first = Server(real_env(), Limits(), Who())
-    taken = Endpoint("A", "127.0.0.1", 0)
-    await first.start([taken])
+    await first.start([local("A")])
     second = Server(real_env(), Limits(), Who())
-    free = Endpoint("B", "127.0.0.1", 0)
     with pytest.raises(OSError):
-        await second.start([free, Endpoint("C", "127.0.0.1", taken.port)])
+        await second.start([local("B"), local("C", first.bound["A"].port)])
     with pytest.raises(OSError):
-        await asyncio.open_connection("127.0.0.1", free.port)
+        await asyncio.open_connection("127.0.0.1", second.bound["B"].port)
     await first.stop(1.0)
 
 
 async def test_who_connects_before_the_broker_is_ready_waits_and_is_served(serve: Any) -> None:
     who = Who()
     server = Server(real_env(), Limits(), who)
-    endpoint = Endpoint("EARLY", "127.0.0.1", 0)
-    await server.bind(endpoint)
-    reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+    await server.bind(local("EARLY"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.bound["EARLY"].port)
     writer.write(framed(b"who"))
     while not server.connections:
         await asyncio.sleep(0)

@@ -62,17 +62,20 @@ _SOCKETS = (
         "Largest request before a client has authenticated.",
         at_least=1 * _KIB,
     ),
+    # The system sizes the buffers of a socket by what it sees on the way; fixed ones only take that away.
     Option(
-        "socket.send.buffer.bytes", INT, 100 * _KIB, "Send buffer of a socket; -1 leaves it to the system.", at_least=-1
+        "socket.send.buffer.bytes", INT, 100 * _KIB, "Send buffer; the system tunes it.", at_least=-1, honoured=False
     ),
     Option(
         "socket.receive.buffer.bytes",
         INT,
         100 * _KIB,
-        "Receive buffer of a socket; -1 leaves it to the system.",
+        "Receive buffer; the system tunes it.",
         at_least=-1,
+        honoured=False,
     ),
-    Option("socket.listen.backlog.size", INT, 50, "Connections that may wait to be accepted.", at_least=1),
+    # Kafka: 50. A restart brings all clients back at once, and who finds no place in the line waits a second.
+    Option("socket.listen.backlog.size", INT, 1024, "Connections that may wait to be accepted.", at_least=1),
     Option("max.connections", INT, INT_MAX, "Open connections in all.", at_least=0, dynamic=True),
     Option("max.connections.per.ip", INT, INT_MAX, "Open connections from one address.", at_least=0, dynamic=True),
     Option(
@@ -83,7 +86,10 @@ _SOCKETS = (
         dynamic=True,
     ),
     Option("connections.max.idle.ms", LONG, 600_000, "Connections idle for longer are closed.", at_least=1),
-    Option("queued.max.requests", INT, 500, "Requests in work in all before reading pauses.", at_least=1),
+    # Kafka's queue in front of its threads; here a request is handled when it is read, and bytes are what is bounded.
+    Option(
+        "queued.max.requests", INT, 500, "Known from Kafka; klamm.inflight.bytes bounds.", at_least=1, honoured=False
+    ),
     Option(
         "queued.max.request.bytes", LONG, -1, "Bytes of requests in work in all; -1: klamm.inflight.bytes.", at_least=-1
     ),
