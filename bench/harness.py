@@ -44,6 +44,8 @@ class Broken(Exception):
 
 def build() -> set[str]:
     """Compile what is not there or older than its sources. Returns the tools that exist; `load` needs librdkafka."""
+    if sys.platform != "linux":
+        raise Broken("the benchmark needs Linux: it pins processes to cores and reads their memory from /proc")
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
         raise Broken("no C compiler: install one (Debian: gcc), or name it in CC")
