@@ -15,7 +15,7 @@ from klamm.core.env import Env
 from klamm.core.errors import ErrorCode
 from klamm.log.config import LogConfig
 from klamm.log.epochs import CHECKPOINT_NAME, LeaderEpochs
-from klamm.log.flusher import Finished, Flusher, Plan
+from klamm.log.flusher import Finished, Flusher, Names, Plan
 from klamm.log.handles import Handles
 from klamm.log.producer_state import ProducerStates
 from klamm.log.reader import Reader
@@ -41,7 +41,8 @@ class LogBase:
         "_epochs_dirty",
         "_flusher",
         "_folder_is_new",
-        "_names_are_new",
+        "_names_made",
+        "_names_synced",
         "_next_offset",
         "_on_create",
         "_position",
@@ -98,7 +99,8 @@ class LogBase:
         self._epochs: LeaderEpochs | None = None
         self._epochs_dirty = False
         self._folder_is_new = False
-        self._names_are_new = False
+        self._names_made = 0  # changes of names in the folder
+        self._names_synced = 0  # how many of them are durable
         self._rolled: list[tuple[Segment, bytes]] = []  # finished, not flushed; with the producers' state at its end
         self._writer: Writer | None = None  # None: writes go inline
         self._flusher: Flusher | None = None
@@ -182,7 +184,8 @@ class LogBase:
         self.start_offset = found.start_offset
         self.end_offset = self._next_offset = found.end_offset
         self.recovery_point = found.end_offset if found.durable else min(checkpoint.recovery_point, found.end_offset)
-        self._epochs_dirty = self._names_are_new = not found.durable
+        self._epochs_dirty = not found.durable
+        self._names_made += not found.durable
         self.high_watermark = min(max(checkpoint.high_watermark, found.start_offset), found.end_offset)
         self._producers = found.producers
         self._epochs = found.epochs
@@ -221,7 +224,7 @@ class LogBase:
                     self._on_create()
             self._active = segments.add(self._next_offset, now_ms)
             self._position = 0
-            self._names_are_new = True
+            self._names_made += 1
         assert self._active is not None
         return self._active
 
@@ -232,7 +235,7 @@ class LogBase:
         snapshot = self.producers.snapshot(self._next_offset)
         segment = self._active = segments.add(self._next_offset, now_ms)
         self._position = 0
-        self._names_are_new = True
+        self._names_made += 1
         self._rolled.append((old, snapshot))
         self._flushing().request(whole=False)
         return segment
@@ -291,14 +294,19 @@ class LogBase:
         assert target is not None
         epochs = self.epochs.dump() if self._epochs_dirty else None
         self._epochs_dirty = False
-        return Plan(target, self.path, finished, active, epochs, self._take_new_names())
+        return Plan(target, self.path, finished, active, epochs, self._new_names())
 
-    def _take_new_names(self) -> list[str]:
-        folders = [self.path] if self._names_are_new else []
+    def _new_names(self) -> Names:
+        """What has to be synced. Names are new until a sync that began after them has ended: a write must not count on
+        one that somebody else is still about to do."""
+        folders = [self.path] if self._names_made > self._names_synced else []
         if self._folder_is_new:
             folders.append(os.path.dirname(self.path))
-        self._names_are_new = self._folder_is_new = False
-        return folders
+        return Names(self._names_made, folders)
+
+    def _names_are_durable(self, names: Names) -> None:
+        self._names_synced = max(self._names_synced, names.made)
+        self._folder_is_new = False
 
     def _flush_failed(self, error: OSError) -> None:
         self._fail(f"flush failed: {error}")
@@ -309,13 +317,12 @@ class LogBase:
         """The disk is full: the next flush tries again."""
         self._rolled[:0] = [(done.segment, done.snapshot) for done in plan.finished]
         self._epochs_dirty |= plan.epochs is not None
-        self._names_are_new |= self.path in plan.folders
-        self._folder_is_new |= len(plan.folders) > 1
         self._start_cutting()
 
     def _flushed(self, plan: Plan) -> None:
         if self._segments is None:
             return  # closed in the meantime
+        self._names_are_durable(plan.names)
         for done in plan.finished:
             assert done.segment.next_offset is not None
             self._segments.snapshots.append(done.segment.next_offset)
@@ -333,7 +340,7 @@ class LogBase:
 
     def _use_writer(self) -> Writer:
         if self._writer is None:
-            self._writer = Writer(self.env, self._written, self._take_new_names)
+            self._writer = Writer(self.env, self._written, self._new_names)
         return self._writer
 
     def _written(self, done: Done) -> bool:
@@ -347,7 +354,8 @@ class LogBase:
                 segment.add(last_offset, timestamp, position, config.index_interval_bytes, config.max_index_bytes)
                 segment.size = position + size
                 self.end_offset = last_offset + 1
-        if done.synced:
+        if done.synced is not None:
+            self._names_are_durable(done.synced)
             if self._rolled or self._epochs_dirty or not self._flushing().idle:
                 self._flushing().request(whole=True)
             else:
@@ -465,8 +473,8 @@ class LogBase:
             if (offset := segment.next_offset) is not None
         ]
         epochs = self.epochs.dump() if self._epochs_dirty else None
-        self._names_are_new = True  # index and snapshot
-        plan = Plan(self.end_offset, self.path, finished, (active, active.open_file()), epochs, self._take_new_names())
+        self._names_made += 1  # index and snapshot
+        plan = Plan(self.end_offset, self.path, finished, (active, active.open_file()), epochs, self._new_names())
         if self.end_offset not in segments.snapshots:
             write_file(files, segments.snapshot_path(self.end_offset), snapshot)
         active.write_indexes(files, active.index_data())

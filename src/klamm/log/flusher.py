@@ -29,6 +29,13 @@ class Finished(NamedTuple):
     snapshot: bytes
 
 
+class Names(NamedTuple):
+    """Changes of names that a sync makes durable: how many there were when it was decided on, and in which folders."""
+
+    made: int
+    folders: list[str]
+
+
 class Plan(NamedTuple):
     """What one flush does; made on the loop, so that the job touches nothing that changes meanwhile."""
 
@@ -37,7 +44,7 @@ class Plan(NamedTuple):
     finished: list[Finished]
     active: tuple[Segment, File] | None
     epochs: bytes | None
-    folders: list[str]  # whose names have to become durable
+    names: Names
 
     def run(self, files: Files, stopped: Callable[[], bool]) -> OSError | None:
         """Blocks. What is returned says that there is no room for the small files; they can be written later. OSError
@@ -63,7 +70,7 @@ class Plan(NamedTuple):
             if error.errno in DISK_FULL:
                 return error
             raise
-        for folder in self.folders:
+        for folder in self.names.folders:
             files.sync_dir(folder)
         return None
 

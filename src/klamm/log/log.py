@@ -386,7 +386,7 @@ class Log(LogBase):
         removed = segments.items[:count]
         renamed = segments.set_aside(count)
         self._rolled = [entry for entry in self._rolled if entry[0] not in removed]
-        self._names_are_new = True
+        self._names_made += 1
         self.advance_start_offset(max(self.start_offset, segments.items[0].base_offset))
         if self._reader is not None:
             self._reader.forget()
@@ -494,8 +494,10 @@ class Log(LogBase):
         self.start_offset = self.recovery_point = self.high_watermark = offset
         self.producers.clear()
         self._first_segment(self._clock.time_ms())
-        for folder in self._take_new_names():
+        names = self._new_names()
+        for folder in names.folders:
             self.env.files.sync_dir(folder)
+        self._names_are_durable(names)
 
     def _cut_back(self) -> None:
         """In the executor, after queued writes were lost: the log ends with what is written."""

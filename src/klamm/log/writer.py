@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from klamm.core.env import Clock, Env, File
+from klamm.log.flusher import Names
 from klamm.log.segment import Segment
 
 SLOW_WRITE_S: Final = 0.020  # a write that takes longer than this would be felt by every other connection
@@ -38,17 +39,17 @@ class Done(NamedTuple):
     segment: Segment
     writes: list[Write]
     took_s: float
-    synced: bool
+    synced: Names | None  # the names that were synced with the data; None if nothing was
     error: OSError | None
 
 
 class Writer:
     """All calls on the loop. `report` is called there after each job and says whether the next one has to sync; after a
-    failure the queue is the log's to `drop`. `new_names` are the folders to sync with the first synced write."""
+    failure the queue is the log's to `drop`. `new_names` says which names a synced write has to sync as well."""
 
     __slots__ = ("_env", "_job", "_new_names", "_queue", "_report", "queued_bytes")
 
-    def __init__(self, env: Env, report: Callable[[Done], bool], new_names: Callable[[], list[str]]) -> None:
+    def __init__(self, env: Env, report: Callable[[Done], bool], new_names: Callable[[], Names]) -> None:
         self._env = env
         self._report = report
         self._new_names = new_names
@@ -84,29 +85,27 @@ class Writer:
             file = segment.open_file()
         except OSError as error:
             self.queued_bytes -= size
-            self._report(Done(segment, writes, 0.0, False, error))
+            self._report(Done(segment, writes, 0.0, None, error))
             return
         file.pin()
-        folders = self._new_names() if sync else []
+        names = self._new_names() if sync else None
         data = writes[0].data if len(writes) == 1 else b"".join(write.data for write in writes)
         position = writes[0].batches[0][0]
-        self._job = self._env.executor.submit(self._write, self._env, file, data, position, sync, folders)
-        self._job.add_done_callback(lambda job: self._finished(job, segment, writes, size, file, sync))
+        self._job = self._env.executor.submit(self._write, self._env, file, data, position, names)
+        self._job.add_done_callback(lambda job: self._finished(job, segment, writes, size, file, names))
 
     @staticmethod
-    def _write(
-        env: Env, file: File, data: bytes, position: int, sync: bool, folders: list[str]
-    ) -> tuple[float, OSError | None]:
+    def _write(env: Env, file: File, data: bytes, position: int, names: Names | None) -> tuple[float, OSError | None]:
         """In the executor."""
         clock: Clock = env.clock
         started = clock.monotonic()
         try:
             file.pwrite(data, position)
             took = clock.monotonic() - started
-            if sync:
+            if names is not None:
                 file.sync()
-            for folder in folders:
-                env.files.sync_dir(folder)
+                for folder in names.folders:
+                    env.files.sync_dir(folder)
         except OSError as error:
             return clock.monotonic() - started, error
         return took, None
@@ -118,7 +117,7 @@ class Writer:
         writes: list[Write],
         size: int,
         file: File,
-        sync: bool,
+        names: Names | None,
     ) -> None:
         self._job = None
         self.queued_bytes -= size
@@ -126,7 +125,7 @@ class Writer:
         if job.cancelled():
             return  # the loop is going down
         took_s, error = job.result()
-        sync_next = self._report(Done(segment, writes, took_s, sync, error))
+        sync_next = self._report(Done(segment, writes, took_s, names, error))
         if error is None and self._queue and self._job is None:
             self._start(sync_next)
 
