@@ -132,35 +132,15 @@ class _Recovery:
     def _scan(self, i: int) -> None:
         """Read a segment again, from its start, and cut it after its last valid batch. Sets `cut` if it was cut, or if
         what follows does not continue it: then nothing after it counts."""
-        segments, config = self.segments, self.config
+        segments = self.segments
         segment = segments.items[i]
-        now_ms = self.env.clock.time_ms()
         if i and segment.base_offset == self.end:
             self.snapshots.append((self.end, self.producers.snapshot(self.end)))
         file = segment.open_file()
         segment.start_growing()
         segment.transactions().reset()
         checker = Checker(file, 0, segment.size)
-        self.end = segment.base_offset
-        # the base offset is not under the checksum, so it is held against what the segment can contain
-        highest = segment.base_offset + MAX_RELATIVE_OFFSET
-        if segment.next_offset is not None:
-            highest = min(highest, segment.next_offset - 1)
-        out_of_order = None
-        while (header := checker.next()) is not None:
-            if not self.end <= header.base_offset <= header.last_offset <= highest:
-                out_of_order = f"offset {header.base_offset} comes after {self.end - 1}"
-                break
-            self.end = header.next_offset
-            segment.add(
-                self.end - 1, header.max_timestamp, checker.start, config.index_interval_bytes, config.max_index_bytes
-            )
-            if header.leader_epoch >= 0:
-                self.epochs.assign(header.leader_epoch, header.base_offset)
-            if header.producer_id >= 0:
-                aborted = apply(self.producers, header, checker.body, now_ms)
-                if aborted is not None:
-                    segment.transactions().append(aborted)
+        out_of_order = self._take_in(segment, checker)
         valid = checker.start if out_of_order else checker.position
         if valid < segment.size:
             self._damaged(self.end, f"{segment.path}, position {valid}: {out_of_order or checker.damage}")
@@ -173,6 +153,32 @@ class _Recovery:
             self.cut = True
         if self.cut:
             segments.remove_from(i + 1)
+
+    def _take_in(self, segment: Segment, checker: Checker) -> str | None:
+        """Everything that the batches of a segment say; what is wrong with the offset of the one that ended it."""
+        now_ms = self.env.clock.time_ms()
+        interval, max_index_bytes = self.config.index_interval_bytes, self.config.max_index_bytes
+        self.end = segment.base_offset
+        # the base offset is not under the checksum, so it is held against what the segment can contain
+        highest = segment.base_offset + MAX_RELATIVE_OFFSET
+        if segment.next_offset is not None:
+            highest = min(highest, segment.next_offset - 1)
+        epoch = -1
+        while (header := checker.next()) is not None:
+            base_offset, last_offset = header.base_offset, header.base_offset + header.last_offset_delta
+            if not self.end <= base_offset <= last_offset <= highest:
+                return f"offset {base_offset} comes after {self.end - 1}"
+            self.end = last_offset + 1
+            segment.add(last_offset, header.max_timestamp, checker.start, interval, max_index_bytes)
+            if header.leader_epoch != epoch:
+                epoch = header.leader_epoch
+                if epoch >= 0:  # repair leaves batches without one
+                    self.epochs.assign(epoch, base_offset)
+            if header.producer_id >= 0:
+                aborted = apply(self.producers, header, checker.body, now_ms)
+                if aborted is not None:
+                    segment.transactions().append(aborted)
+        return None
 
     def _damaged(self, offset: int, what: str) -> None:
         """Damage at this offset: the end of the log if it is above the recovery point, else the end of our wisdom."""

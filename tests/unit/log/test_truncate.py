@@ -100,6 +100,28 @@ def test_aborted_transactions_are_cut_as_well(world: Any) -> None:
     assert world.log.last_stable_offset(5) == 3
 
 
+def test_snapshots_of_what_was_cut_are_not_taken_for_what_came_after(world: Any) -> None:
+    for i in range(9):
+        world.append(base_sequence=i, producer_id=1, producer_epoch=0)
+    world.reopen()  # leaves a snapshot at 9
+    truncate(world, 2)
+    for i in range(10):
+        world.append(base_sequence=i, producer_id=2, producer_epoch=0)
+    truncate(world, 11)
+    assert world.append(base_sequence=9, producer_id=2, producer_epoch=0) == Appended(11, 11, -1)
+    assert world.append(base_sequence=2, producer_id=1, producer_epoch=0) == Appended(12, 12, -1)
+
+
+def test_readers_do_not_go_on_at_places_that_were_cut(world: Any) -> None:
+    world.fill(8)
+    for limit in (5, 8):
+        world.read(0, limit=limit)  # remembered: where offsets 5 and 8 are
+    truncate(world, 2)
+    world.fill(8, size=99)
+    assert [header.base_offset for _, header in iter_batches(world.read(5))] == [5, 6, 7, 8, 9]
+    assert [header.base_offset for _, header in iter_batches(world.read(8))] == [8, 9]
+
+
 def test_truncation_waits_for_queued_writes(world: Any) -> None:
     world.disk.faults.write_s = 2 * SLOW_WRITE_S
     world.append()
