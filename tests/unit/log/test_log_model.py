@@ -61,6 +61,11 @@ class LogMachine(RuleBasedStateMachine):
         self.batches.append(Batch(self.end, self.end + count - 1, bytes(batch)))
         self.end += count
 
+    @rule(size=st.integers(0, 40), batches=st.integers(2, 12), producer=st.sampled_from([0, 1, 2]))
+    def append_many(self, size: int, batches: int, producer: int) -> None:
+        for i in range(batches):
+            self.append(1 + i % 2, size, i, producer)
+
     @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=4), gap=st.integers(0, 3), torn=st.booleans())
     def follow(self, counts: list[int], gap: int, torn: bool) -> None:
         data = b""
@@ -151,6 +156,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.failure is None and self.log.end_offset == end
         self._cut_at(end)
         self._starts_at(self.start)
+        self.look_around()
 
     @rule()
     def lose_power(self) -> None:
@@ -162,6 +168,7 @@ class LogMachine(RuleBasedStateMachine):
         self._cut_at(self.log.end_offset)
         self._starts_at(self.start)
         self.world.save()
+        self.look_around()
 
     @rule(
         steps=st.lists(
@@ -201,6 +208,7 @@ class LogMachine(RuleBasedStateMachine):
             self._starts_at(self.start)
         self.start = self.log.start_offset  # retention may have come further than we have seen
         world.save()
+        self.look_around()
 
     def _step(self, step: str) -> None:
         world = self.world
@@ -244,6 +252,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.truncate_to(offset)
         assert self.log.end_offset == end <= offset
         self._cut_at(end)
+        self.look_around()
 
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
@@ -271,6 +280,12 @@ class LogMachine(RuleBasedStateMachine):
             assert log.failure is None
             assert log.start_offset == self.start <= log.end_offset
             assert log.recovery_point <= log.end_offset
+
+    def look_around(self) -> None:
+        self.read_everything()
+        self.find_by_time(20)
+        for producer in self.sequences:
+            self.send_again(producer)
 
     @rule()
     def read_everything(self) -> None:
