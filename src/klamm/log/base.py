@@ -33,6 +33,7 @@ FRESH: Final = LogState(0, 0, 0, 0)
 class LogBase:
     __slots__ = (
         "_active",
+        "_before_cut",
         "_clock",
         "_cut_for",
         "_cutting",
@@ -105,6 +106,7 @@ class LogBase:
         self._writer: Writer | None = None  # None: writes go inline
         self._flusher: Flusher | None = None
         self._cutting: asyncio.Future[None] | None = None
+        self._before_cut: ProducerStates | None = None  # the producers with the batches that are being cut off
         self._cut_for: str | None = None  # the failure that ends when the log is cut back
 
     # ---- state
@@ -398,6 +400,9 @@ class LogBase:
         self._segments.use(self.handles)
         error = cutting.exception()
         if error is None:
+            if self._before_cut is not None:
+                self.producers.await_again(self._before_cut, self.end_offset)
+                self._before_cut = None
             if self.failure is reason:  # and nothing worse has happened since
                 self.failure = None
                 self._writer = None

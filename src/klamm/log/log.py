@@ -76,7 +76,7 @@ class Log(LogBase):
     def append(self, batches: WritableBuffer, *, leader_epoch: int, from_client: bool = True) -> Appended | Rejected:
         """Check a batch, give it its offsets, in place, and write it. The broker's own appends may hold several."""
         if self.failure is not None:
-            return self._offline()
+            return self._refused(batches)
         config = self.config
         now_ms = self._clock.time_ms()
         try:
@@ -106,12 +106,16 @@ class Log(LogBase):
         except BatchError as error:
             return Rejected(error.code, str(error))
         except OSError as error:
+            if header.producer_id >= 0:
+                self.producers.not_written(header)
             return self._write_failed(error, None)
         if config.log_append_time:
             stamp_append_time(batches, 0, now_ms)
         assign(batches, 0, base_offset, leader_epoch)
         refused = self._store(segment, batches, ((self._position, last_offset, timestamp, size),), now_ms)
         if refused is not None:
+            if header.producer_id >= 0:
+                self.producers.not_written(header)
             return refused
         if header.producer_id >= 0:
             if header.attributes & CONTROL:
@@ -121,6 +125,16 @@ class Log(LogBase):
         if leader_epoch != self._epoch:
             self._new_epoch(leader_epoch, base_offset)
         return _new(Appended, (base_offset, last_offset, now_ms if config.log_append_time else -1, False))
+
+    def _refused(self, batches: WritableBuffer) -> Rejected:
+        """The log is offline. If only until it is cut back, because the disk was full, it matters who was refused: what
+        a new producer has sent behind this batch must not be taken for its first."""
+        if self._cut_for is not None and self._producers is not None:
+            try:
+                self._producers.not_written(read_header(batches))
+            except BatchError:
+                pass
+        return self._offline()
 
     def _append_each(self, batches: WritableBuffer, leader_epoch: int, from_client: bool) -> Appended | Rejected:
         """Several batches at once, only for the broker itself. They are written one after another: if one is refused,
@@ -502,6 +516,7 @@ class Log(LogBase):
     def _cut_back(self) -> None:
         """In the executor, after queued writes were lost: the log ends with what is written."""
         assert self._segments is not None
+        self._before_cut = self._producers
         self._truncate(self._segments, self.end_offset)
 
 

@@ -154,16 +154,29 @@ class ProducerStates:
         A producer that is known has a next sequence. One that is not could go on with the batch behind this one, if
         that is on its way already, and this one would be lost: so it has to come first.
         """
-        producer_id = header.producer_id
-        if producer_id < 0 or header.base_sequence < 0 or producer_id in self._producers:
-            return
+        if header.producer_id >= 0 and header.base_sequence >= 0 and header.producer_id not in self._producers:
+            self._await(header.producer_id, header.producer_epoch, header.base_sequence)
+
+    def _await(self, producer_id: int, epoch: int, sequence: int) -> None:
         if self._awaited is None:
             self._awaited = {}
-        epoch, sequence = self._awaited.get(producer_id, (-1, -1))
-        if header.producer_epoch > epoch or (header.producer_epoch == epoch and header.base_sequence < sequence):
-            self._awaited[producer_id] = (header.producer_epoch, header.base_sequence)
+        known_epoch, known_sequence = self._awaited.get(producer_id, (-1, -1))
+        if epoch > known_epoch or (epoch == known_epoch and sequence < known_sequence):
+            self._awaited[producer_id] = (epoch, sequence)
         if len(self._awaited) > MAX_AWAITED:
             del self._awaited[next(iter(self._awaited))]
+
+    def await_again(self, before: ProducerStates, end_offset: int) -> None:
+        """The log was cut back to `end_offset` because batches behind it could not be written; `before` is the state
+        that has them. Producers that are not known any more have to send what was lost first."""
+        for producer_id, producer in before.items():
+            if producer_id not in self._producers:
+                lost = [batch.first_sequence for batch in producer.batches() if batch.base_offset >= end_offset]
+                if lost:
+                    self._await(producer_id, producer.epoch, lost[0])
+        for producer_id, (epoch, sequence) in (before._awaited or {}).items():
+            if producer_id not in self._producers:
+                self._await(producer_id, epoch, sequence)
 
     def check_marker(
         self, header: BatchHeader, coordinator_epoch: int, *, transaction_version: int = 0

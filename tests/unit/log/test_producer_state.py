@@ -145,6 +145,20 @@ def test_a_known_producer_needs_no_remembering_of_what_was_not_written() -> None
     assert refused(states.check(header(seq=2))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_producer_whose_batches_were_all_cut_off_again_has_to_send_the_first_of_them_first() -> None:
+    before = ProducerStates()
+    write(before, header(1, seq=0), 0)
+    write(before, header(1, seq=1), 1)
+    write(before, header(2, seq=40), 2)
+    write(before, header(2, seq=41), 3)
+    after = ProducerStates()
+    write(after, header(1, seq=0), 0)
+    after.await_again(before, 1)
+    assert after.check(header(1, seq=1)) is None
+    assert refused(after.check(header(2, seq=42))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert after.check(header(2, seq=40)) is None
+
+
 def test_awaited_first_batches_are_bounded() -> None:
     states = ProducerStates()
     for pid in range(MAX_AWAITED + 10):
