@@ -17,11 +17,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from crc32c import crc32c
-
 from klamm.core.env import Env, Files, Lock
 from klamm.core.ids import ZERO_UUID, uuid_from_text, uuid_text
 from klamm.log.results import LogState
+from klamm.records.checksum import crc32c
 
 FORMAT: Final = 1
 MARKER_NAME: Final = "klamm.json"

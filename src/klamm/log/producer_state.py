@@ -13,12 +13,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from klamm.core.errors import ErrorCode
 from klamm.log.results import Rejected
 from klamm.log.txn_index import AbortedTxn
 from klamm.records.batch import TRANSACTIONAL, BatchHeader
+from klamm.records.checksum import crc32c
 
 REMEMBERED_BATCHES: Final = 5  # as many as a producer may have in flight (max.in.flight.requests.per.connection)
 MAX_UNREPLICATED: Final = 1024  # ended transactions that still wait for the high watermark; older ones are merged

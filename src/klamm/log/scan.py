@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
 from klamm.core.env import File
 from klamm.records.batch import (
     MAGIC,
@@ -24,6 +22,7 @@ from klamm.records.batch import (
     prefix_bytes,
     read_header,
 )
+from klamm.records.checksum import crc32c
 
 _hop = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
 
