@@ -125,7 +125,7 @@ class LogBase:
 
     @property
     def producers(self) -> ProducerStates:
-        if self._producers is None:
+        if self._producers is None:  # `is`: a state without producers counts as false
             try:
                 segments = self._loaded()
                 self._producers = producers_at(self.env.files, segments, self.end_offset, self._clock.time_ms())
@@ -222,8 +222,8 @@ class LogBase:
             if not files.exists(self.path):
                 files.make_dirs(self.path)
                 self._folder_is_new = True
-                if self._on_create is not None:
-                    self._on_create()
+            if self._on_create is not None:
+                self._on_create()  # even if the folder is there: the first attempt may have failed in between
             self._active = segments.add(self._next_offset, now_ms)
             self._position = 0
             self._names_made += 1

@@ -81,25 +81,26 @@ class Log(LogBase):
         now_ms = self._clock.time_ms()
         try:
             header = read_header(batches)
-            size = header.batch_length + prefix_bytes
+            # one unpacking costs as much as two attributes
+            _, length, _, _, _, attributes, last_delta, base_timestamp, timestamp, producer_id, _, _, _ = header
+            size = length + prefix_bytes
             if size < len(batches):
                 return self._append_each(batches, leader_epoch, from_client)
             if size > config.max_message_bytes or size > config.segment_bytes:
                 return _too_large(size, config)
             validate(batches, 0, header, from_client=from_client)
-            timestamp = header.max_timestamp
             if config.log_append_time:
                 timestamp = now_ms
             elif timestamp > now_ms + config.timestamp_after_max_ms or (
-                0 <= header.base_timestamp < now_ms - config.timestamp_before_max_ms
+                0 <= base_timestamp < now_ms - config.timestamp_before_max_ms
             ):
                 return _bad_timestamp(header, now_ms)
-            if header.producer_id >= 0:
+            if producer_id >= 0:
                 verdict = self._check_producer(header, batches, from_client)
                 if verdict is not None:
                     return verdict
             base_offset = self._next_offset
-            last_offset = base_offset + header.last_offset_delta
+            last_offset = base_offset + last_delta
             segment = self._active
             if segment is None or segment.rolls_before(config, self._position, size, last_offset, timestamp, now_ms):
                 segment = self._make_room(size, last_offset, timestamp, now_ms)
@@ -117,11 +118,11 @@ class Log(LogBase):
             if header.producer_id >= 0:
                 self.producers.not_written(header)
             return refused
-        if header.producer_id >= 0:
-            if header.attributes & CONTROL:
+        if producer_id >= 0:
+            if attributes & CONTROL:
                 self._note_marker(header._replace(base_offset=base_offset), batches, now_ms)
             else:
-                self._producers.update(header, base_offset, last_offset, now_ms, timestamp)  # type: ignore[union-attr]
+                self.producers.update(header, base_offset, last_offset, now_ms, timestamp)
         if leader_epoch != self._epoch:
             self._new_epoch(leader_epoch, base_offset)
         return _new(Appended, (base_offset, last_offset, now_ms if config.log_append_time else -1, False))
@@ -279,10 +280,13 @@ class Log(LogBase):
     def _check_producer(
         self, header: BatchHeader, batch: WritableBuffer, from_client: bool
     ) -> Appended | Rejected | None:
+        producers = self.producers
+        if self.failure is not None:
+            return self._offline()  # their state cannot be read
         if header.attributes & CONTROL:
             marker = end_marker(batch)
-            return None if marker is None else self.producers.check_marker(header, marker.coordinator_epoch)
-        verdict = (self._producers or self.producers).check(header, sequenced=from_client)
+            return None if marker is None else producers.check_marker(header, marker.coordinator_epoch)
+        verdict = producers.check(header, sequenced=from_client)
         if isinstance(verdict, Duplicate):
             time_ms = verdict.timestamp if self.config.log_append_time else -1
             return Appended(verdict.base_offset, verdict.last_offset, time_ms, True)
@@ -350,7 +354,7 @@ class Log(LogBase):
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where readers of committed records stop: the start of the first open transaction, or the high watermark."""
-        unstable = (self._producers or self.producers).first_unstable_offset(high_watermark)
+        unstable = self.producers.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
