@@ -190,12 +190,14 @@ class _Recovery:
     def _save(self, first: int) -> bool:
         """Make durable what was found: it counts as written from now on. False if there is no room for that; what is
         missing is only what can be made again."""
-        if not self.cut and self.end == self.checkpoint.recovery_point:
-            return True
         segments = self.segments
         for segment in segments.items[first:]:
             segment.open_file().sync()
             segment.transactions().sync()
+        # even if nothing was cut here: a truncation that the crash has interrupted may not be durable yet
+        self.files.sync_dir(self.folder)
+        if not self.cut and self.end == self.checkpoint.recovery_point:
+            return True
         try:
             for segment in segments.items[first:-1]:
                 segment.finish()
