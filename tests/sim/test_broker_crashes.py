@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from klamm.testing.sim.broker.scenario import run_seed
 
 IN_EVERY_RUN = 100
-IN_A_SOAK = 1000
+SOAK_FIRST, SOAK_END = map(int, os.environ.get("KLAMM_SOAK_SEEDS", "100:1000").split(":"))
 STEP = 50
 
 
@@ -29,6 +31,6 @@ def test_the_broker_keeps_its_promises_over_crashes(first):
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", range(IN_EVERY_RUN, IN_A_SOAK, STEP))
+@pytest.mark.parametrize("first", range(SOAK_FIRST, SOAK_END, STEP))
 def test_the_broker_keeps_its_promises_over_many_crashes(first):
-    run(range(first, first + STEP))
+    run(range(first, min(first + STEP, SOAK_END)))

@@ -129,3 +129,13 @@ def test_a_log_starts_later_only_where_old_segments_are_deleted():
     with pytest.raises(Violation, match="back"):
         shrinks.check_log(0, entries, power_lost=False)
     shrinks.check_log(0, entries, power_lost=True)
+
+
+def test_producer_ids_are_given_out_once_and_the_cluster_keeps_its_id():
+    model = Model()
+    model.got_producer_id(0)
+    model.saw_cluster_id("c")
+    with pytest.raises(Violation, match="twice"):
+        model.got_producer_id(0)
+    with pytest.raises(Violation, match="calls itself"):
+        model.saw_cluster_id("d")

@@ -168,6 +168,19 @@ class TopicModel:
 class Model:
     def __init__(self) -> None:
         self.topics: list[TopicModel] = []  # one name may be there several times, with different ids
+        self._cluster_id: str | None = None
+        self._producer_ids: set[int] = set()
+
+    def saw_cluster_id(self, cluster_id: str | None) -> None:
+        self._cluster_id = self._cluster_id or cluster_id
+        if cluster_id is None or cluster_id != self._cluster_id:
+            raise Violation(f"the cluster {self._cluster_id} calls itself {cluster_id}")
+
+    def got_producer_id(self, producer_id: int) -> None:
+        """No crash may let two producers have the same id."""
+        if producer_id < 0 or producer_id in self._producer_ids:
+            raise Violation(f"the producer id {producer_id} was given out twice, or is none")
+        self._producer_ids.add(producer_id)
 
     def everything_is_durable(self) -> None:
         for topic in self.topics:

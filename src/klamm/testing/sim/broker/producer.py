@@ -67,6 +67,7 @@ class IdempotentProducer:
             self._lab.note(self.name, "no producer id", error_code(answer.error_code).name)
             await pause(self._rng, 0.5)
             raise Lost("no producer id")
+        self._lab.model.got_producer_id(answer.producer_id)
         self._identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         self._source.new_session()
         self._unacked.clear()

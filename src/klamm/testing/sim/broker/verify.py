@@ -8,7 +8,7 @@ from klamm.core.errors import ErrorCode
 from klamm.testing.sim.broker import reading
 from klamm.testing.sim.broker.client import Client
 from klamm.testing.sim.broker.lab import Lab, append_time, error_code
-from klamm.testing.sim.broker.model import Entry, PartitionModel, TopicState, Violation
+from klamm.testing.sim.broker.model import Entry, Model, PartitionModel, TopicState, Violation
 from klamm.testing.sim.broker.reading import EARLIEST, LATEST
 from klamm.wire.messages.k01_fetch import FetchRequest
 from klamm.wire.messages.k03_metadata import MetadataRequest
@@ -19,7 +19,7 @@ _METADATA_VERSION = 12
 async def verify(lab: Lab, *, power_lost: bool) -> None:
     rng = lab.random("verify")
     client = await lab.connect("verify")
-    listed = await _topics(client)
+    listed = await _topics(client, lab.model)
     lab.model.check_topics(listed)
     for topic in lab.model.topics:
         if topic.state in (TopicState.CREATING, TopicState.DELETED) or topic.id not in [i for i, _ in listed.values()]:
@@ -32,8 +32,9 @@ async def verify(lab: Lab, *, power_lost: bool) -> None:
     client.close()
 
 
-async def _topics(client: Client) -> dict[str, tuple[bytes, int]]:
+async def _topics(client: Client, model: Model) -> dict[str, tuple[bytes, int]]:
     answer = await client.call(MetadataRequest(topics=None, allow_auto_topic_creation=False), _METADATA_VERSION)
+    model.saw_cluster_id(answer.cluster_id)
     return {topic.name: (topic.topic_id, len(topic.partitions)) for topic in answer.topics}
 
 
