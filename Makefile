@@ -50,7 +50,11 @@ test: $(BIN)/.dev
 	@$(BIN)/pytest -n 2 --dist worksteal
 
 check: $(BIN)/.dev
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check -q . && $(BIN)/mypy && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 3
+	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/mypy --no-error-summary
+	@out=$$($(BIN)/lint-imports 2>&1) || { echo "$$out"; exit 1; }
+	@echo "ruff, mypy and import-linter have nothing to say."
 
 format: $(BIN)/.dev
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
