@@ -24,10 +24,14 @@ from klamm.records.record import ControlType, EndMarker, Record, encode_batch, e
 
 KAFKA = "4.0.0"
 BATCHES = 600
+FETCH_LIMIT_S = 500  # a machine that has none of the jars yet
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>klamm</groupId><artifactId>dump-log</artifactId><version>1</version>
 <dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
 <version>{KAFKA}</version></dependency></dependencies></project>"""
+
+
+pytestmark = pytest.mark.timeout(FETCH_LIMIT_S + 100)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,7 @@ def dump_log(tool: Callable[[str, str], str], tmp_path_factory: pytest.TempPathF
     (folder / "pom.xml").write_text(POM)
     command = [mvn, "-q", "-B", "dependency:build-classpath", "-Dmdep.outputFile=classpath"]
     try:
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=110)
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=FETCH_LIMIT_S)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         reason = f"Kafka's jars are not to be had: {error}"
         if os.environ.get("KLAMM_REQUIRE_TOOLS"):
