@@ -5,6 +5,7 @@ Unusual:
   carry the old message formats, are refused.
 - acks=0 gets no answer; an error then closes the connection, so that the producer looks for its leader anew.
 - Topics go by id from v13 on. A wrong leader is answered with the right one from v10 on (KIP-951).
+- A batch compressed with zstd is refused before v7, which brought that codec (KIP-110).
 - There are no transactions yet: a transactional batch is answered with INVALID_TXN_STATE (see replica.partition).
 """
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from klamm.apis.api import Answer, Api, Context, Hangup, Operation, Pending, ResourceType
 from klamm.core.errors import ErrorCode
 from klamm.log.results import Rejected
+from klamm.records.batch import CODEC_MASK
 from klamm.replica.produce import ALL, LEADER, NOBODY, Awaited, DelayedProduce
 from klamm.wire.messages.k00_produce import (
     LeaderIdAndEpoch,
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 _TOPIC_IDS = 13
 _LEADER_HINTS = 10
+_ZSTD_SINCE = 7
+
+_ZSTD = 4
+_ATTRIBUTES_LOW_BYTE = 22  # of a batch: where the codec is
 
 
 def handle(ctx: Context, request: ProduceRequest) -> Answer:
@@ -93,9 +99,12 @@ class _Produce:
             self.failed = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return _error(data.index, self.failed)
         records = data.records
-        if records is None:
+        if not records:
             self.failed = ErrorCode.INVALID_RECORD
             return _error(data.index, self.failed, "a produce request carries one batch per partition")
+        if self.ctx.api_version < _ZSTD_SINCE and _is_zstd(records):  # type: ignore[arg-type]
+            self.failed = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            return _error(data.index, self.failed, f"zstd needs a produce request of v{_ZSTD_SINCE} or later")
         result = partition.append(records, self.acks)  # type: ignore[arg-type] # never a FileRange when decoded
         if isinstance(result, Rejected):
             return self._rejected(partition, data.index, result)
@@ -145,6 +154,10 @@ class _Produce:
                 partition.wake()
         elif touched.waiters:
             touched.wake()
+
+
+def _is_zstd(records: memoryview) -> bool:
+    return len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == _ZSTD
 
 
 def _wait(ctx: Context, request: ProduceRequest, response: ProduceResponse, work: _Produce) -> Answer:

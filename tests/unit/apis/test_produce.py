@@ -10,6 +10,7 @@ import pytest
 from klamm.apis.api import Hangup, Operation, Pending, ResourceType
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import ZERO_UUID
+from klamm.records.compression import Codec
 from klamm.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 VERSIONS = range(3, 14)
@@ -93,9 +94,19 @@ async def test_an_error_with_acks_0_closes_the_connection(node: Any, tools: Any)
     assert node.api(request).on_error(request, 9, ErrorCode.UNKNOWN_SERVER_ERROR) is None
 
 
-async def test_missing_records_are_an_invalid_record(node: Any) -> None:
+@pytest.mark.parametrize("records", [None, b""])
+async def test_missing_records_are_an_invalid_record(node: Any, records: bytes | None) -> None:
     await node.create()
-    assert only(await node.call(produce((0, None)), 9)).error_code == ErrorCode.INVALID_RECORD
+    assert only(await node.call(produce((0, records)), 9)).error_code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_zstd_is_for_requests_that_know_it(node: Any, tools: Any, version: int) -> None:
+    topic_id = await node.create()
+    records = tools.batch(b"x" * 100, codec=Codec.ZSTD)
+    answer = only(await node.call(produce((0, records), topic_id=topic_id), version))
+    assert answer.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE)
+    assert node.partition().high_watermark == (0 if version < 7 else 1)
 
 
 async def test_a_transactional_batch_is_refused_while_there_are_no_transactions(node: Any, tools: Any) -> None:
