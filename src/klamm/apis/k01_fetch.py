@@ -44,10 +44,11 @@ def handle(ctx: Context, request: FetchRequest) -> Answer:
         replica_id = CONSUMER
     elif not ctx.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    max_bytes = min(request.max_bytes, broker.replicas.fetch_max_bytes)
     limits = Limits(
         committed=request.isolation_level == _READ_COMMITTED,
-        min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, broker.replicas.fetch_max_bytes),
+        min_bytes=min(request.min_bytes, max_bytes),  # more than the answer may carry would never come
+        max_bytes=max_bytes,
         replica_id=replica_id,
     )
     wanted: Sequence[Wanted] = _wanted(ctx.api_version, request)

@@ -201,7 +201,8 @@ class DelayedFetch(Delayed):
         limits = self._limits
         if limits.min_bytes <= 1:
             return partition.limit(limits) > want.offset
-        result = partition.fetch(want, want.max_bytes, False, limits)
+        nothing_else = self._bytes == self._sizes[slot]  # then the first batch here will be given whole
+        result = partition.fetch(want, want.max_bytes, nothing_else, limits)
         size = 0 if result.records is None else result.records.size
         self._bytes += size - self._sizes[slot]
         self._sizes[slot] = size

@@ -224,6 +224,24 @@ async def test_a_fetch_waits_for_min_bytes(node: Any, tools: Any) -> None:
     assert [len(tools.values_of(p.records)) for p in response.responses[0].partitions] == [1, 1]
 
 
+async def test_min_bytes_above_what_an_answer_can_carry_is_no_reason_to_wait(start: Any, tools: Any) -> None:
+    node = await start(fetch_max_bytes="1024")
+    await node.create()
+    node.append(b"x" * 3000)
+    for limits in ({"max_bytes": 500, "min_bytes": 10_000}, {"min_bytes": 10_000}):
+        answer = node.begin(fetch(0, wait_ms=60_000, **limits), 11)
+        assert not isinstance(answer, Pending)
+
+
+async def test_a_batch_above_the_partition_s_limit_ends_the_wait_for_min_bytes(node: Any, tools: Any) -> None:
+    await node.create()
+    request = fetch(at(partition_max_bytes=200), wait_ms=60_000, min_bytes=100)
+    answer = node.begin(request, 11)
+    node.append(b"x" * 1000)
+    response = node.decoded(request, 11, await tools.finished(answer))
+    assert tools.values_of(only(response).records) == [b"x" * 1000]
+
+
 async def test_a_fetch_whose_time_is_up_is_empty(node: Any) -> None:
     await node.create()
     node.append(b"a")
