@@ -4,7 +4,9 @@ Unusual:
 - "All topics" is an empty list in v0 and a null one since v1, where an empty list asks for the brokers alone.
 - Topics by id from v12 on; v10 and v11 have the field but Kafka never served it, so it is refused there.
 - Asking for a topic that is not there creates it where client and broker both allow that. The answer waits for the
-  creation, so the client sees the topic in the first answer instead of after some LEADER_NOT_AVAILABLE.
+  creation, so the client sees the topic in the first answer instead of after some LEADER_NOT_AVAILABLE. Internal
+  topics are not made that way: whoever needs them knows how many partitions and which options they must have.
+- A topic that is asked for twice is answered once.
 - The answer for all topics is cached in its encoded form (see metadata_cache).
 """
 
@@ -67,10 +69,11 @@ def handle(ctx: Context, request: MetadataRequest) -> Answer:
         return _all_topics(ctx, request)
     if _TOPIC_ID_FIELD <= ctx.api_version < _BY_ID and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
         return on_error(request, ctx.api_version, ErrorCode.INVALID_REQUEST)
-    missing = _to_create(ctx, request, asked)
+    asked = list({(t.name, t.topic_id): t for t in asked}.values())
+    missing, denied = _to_create(ctx, request, asked)
     if missing:
-        return _create_and_answer(ctx, request, asked, missing)
-    return _some_topics(ctx, request, asked, {})
+        return _create_and_answer(ctx, request, asked, missing, denied)
+    return _some_topics(ctx, request, asked, denied)
 
 
 def _all_topics(ctx: Context, request: MetadataRequest) -> Answer:
@@ -99,29 +102,40 @@ def _every(ctx: Context, image: Image) -> list[MetadataResponseTopic]:
     ]
 
 
-def _to_create(ctx: Context, request: MetadataRequest, asked: Sequence[MetadataRequestTopic]) -> list[str]:
+def _to_create(
+    ctx: Context, request: MetadataRequest, asked: Sequence[MetadataRequestTopic]
+) -> tuple[list[str], dict[str, ErrorCode]]:
+    """The topics that this request creates, and those that the principal may not create, with the error."""
     if not request.allow_auto_topic_creation or not ctx.broker.options.get_bool("auto.create.topics.enable"):
-        return []
+        return [], {}
     topics = ctx.broker.image.topics
-    names = dict.fromkeys(t.name for t in asked if t.name is not None and t.topic_id == ZERO_UUID)
-    return [
-        name
-        for name in names
-        if name not in topics
-        and problem_with_name(name) is None
-        and (
-            ctx.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
-            or ctx.authorize(Operation.CREATE, ResourceType.TOPIC, name)
-        )
+    missing = [
+        one.name
+        for one in asked
+        if one.name is not None
+        and one.topic_id == ZERO_UUID
+        and one.name not in topics
+        and one.name not in INTERNAL_TOPICS
+        and problem_with_name(one.name) is None
+        and ctx.authorize(Operation.DESCRIBE, ResourceType.TOPIC, one.name)
     ]
+    if not missing or ctx.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return missing, {}
+    allowed = [name for name in missing if ctx.authorize(Operation.CREATE, ResourceType.TOPIC, name)]
+    return allowed, dict.fromkeys(set(missing).difference(allowed), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 async def _create_and_answer(
-    ctx: Context, request: MetadataRequest, asked: Sequence[MetadataRequestTopic], missing: Sequence[str]
+    ctx: Context,
+    request: MetadataRequest,
+    asked: Sequence[MetadataRequestTopic],
+    missing: Sequence[str],
+    denied: dict[str, ErrorCode],
 ) -> MetadataResponse:
     results = await ctx.broker.controller.create_topics([NewTopic(name) for name in missing])
     # That somebody else created it meanwhile is no failure: the topic is found below.
-    return _some_topics(ctx, request, asked, {result.name: result.error for result in results if result.error})
+    failed = {result.name: result.error for result in results if result.error}
+    return _some_topics(ctx, request, asked, denied | failed)
 
 
 def _some_topics(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from klamm.apis.api import Encoded, Operation, ResourceType
+from klamm.apis.api import CLUSTER_NAME, Encoded, Operation, ResourceType
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import ZERO_UUID
 from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
@@ -156,6 +156,9 @@ async def test_topics_that_may_not_be_seen(node: Any, tools: Any) -> None:
     await node.create("seen")
     node.broker.authorizer = tools.deny((Operation.DESCRIBE, ResourceType.TOPIC, "hidden"))
     assert names_of(await node.call(every(), 12)) == ["seen"]
+    node.broker.authorizer.denied.add((Operation.DESCRIBE, ResourceType.TOPIC, "new"))
+    assert (await node.call(ask("new"), 12)).topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert "new" not in node.publisher.image.topics
     (named,) = (await node.call(ask("hidden"), 12)).topics
     assert (named.error_code, named.partitions) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
     (by_its_id,) = (await node.call(by_id(topic_id), 12)).topics
@@ -165,3 +168,31 @@ async def test_topics_that_may_not_be_seen(node: Any, tools: Any) -> None:
 async def test_internal_topics_are_marked(node: Any) -> None:
     await node.create("__consumer_offsets")
     assert (await node.call(every(), 9)).topics[0].is_internal
+
+
+async def test_asking_does_not_create_an_internal_topic(node: Any) -> None:
+    (topic,) = (await node.call(ask("__consumer_offsets"), 9)).topics
+    assert (topic.error_code, topic.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
+    assert not node.publisher.image.topics
+
+
+async def test_a_topic_that_is_asked_for_twice_is_answered_once(node: Any) -> None:
+    topic_id = await node.create("a")
+    assert names_of(await node.call(ask("a", "b", "a", "b"), 9)) == ["a", "b"]
+    assert names_of(await node.call(by_id(topic_id, topic_id), 12)) == ["a"]
+
+
+async def test_a_topic_that_the_principal_may_not_create_is_forbidden_rather_than_unknown(
+    node: Any, tools: Any
+) -> None:
+    node.broker.authorizer = tools.deny(
+        (Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME), (Operation.CREATE, ResourceType.TOPIC, "b")
+    )
+    topics = (await node.call(ask("a", "b", "bad name"), 9)).topics
+    assert [(t.name, t.error_code) for t in topics] == [
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ]
+    (topic,) = (await node.call(ask("b", create=False), 9)).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
