@@ -192,6 +192,16 @@ CLUSTER_NAME = "kafka-cluster"
 """The one resource of type CLUSTER, by the name that Kafka's ACLs give it."""
 
 
+MAX_ERROR_TEXT = 1000
+"""Characters of an error message: what it quotes of the request may be as long as any string on the wire."""
+
+
+def error_text(code: ErrorCode, message: str | None = None) -> str:
+    """The message if there is one, else the code's own text; never too long to be sent."""
+    text = message or code.text
+    return text if len(text) <= MAX_ERROR_TEXT else f"{text[:MAX_ERROR_TEXT]}..."
+
+
 class Authorizer(Protocol):
     """The seam for ACLs. A broker without one allows everything."""
 

@@ -6,7 +6,7 @@ to limit. From v5 on it says what the topics are like, with every option in forc
 
 from __future__ import annotations
 
-from klamm.apis.api import CLUSTER_NAME, Answer, Api, Context, Operation, ResourceType
+from klamm.apis.api import CLUSTER_NAME, Answer, Api, Context, Operation, ResourceType, error_text
 from klamm.controller import CreatedTopic, NewTopic
 from klamm.core.errors import ErrorCode
 from klamm.core.options import Source, resolve_all, text_of
@@ -43,7 +43,7 @@ def _asked(topic: CreatableTopic) -> NewTopic:
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
-        {a.partition_index: a.broker_ids for a in topic.assignments} or None,
+        [(a.partition_index, a.broker_ids) for a in topic.assignments],
         [(config.name, config.value) for config in topic.configs],
     )
 
@@ -72,7 +72,7 @@ def _result(ctx: Context, topic: CreatedTopic) -> CreatableTopicResult:
 
 
 def _error(name: str, code: ErrorCode, message: str | None = None) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=code, error_message=message or code.text, configs=None)
+    return CreatableTopicResult(name=name, error_code=code, error_message=error_text(code, message), configs=None)
 
 
 def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode) -> CreateTopicsResponse:

@@ -7,7 +7,7 @@ know TOPIC_DELETION_DISABLED (before v3) get INVALID_REQUEST.
 
 from __future__ import annotations
 
-from klamm.apis.api import Answer, Api, Context, Operation, ResourceType
+from klamm.apis.api import Answer, Api, Context, Operation, ResourceType, error_text
 from klamm.controller import DeletedTopic, TopicToDelete
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicId
@@ -58,7 +58,7 @@ def _result(topic: DeletedTopic, version: int) -> DeletableTopicResult:
     code = topic.error
     if code == ErrorCode.TOPIC_DELETION_DISABLED and version < _DELETION_DISABLED:
         code = ErrorCode.INVALID_REQUEST
-    message = (topic.message or code.text) if code else None
+    message = error_text(code, topic.message) if code else None
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
 
 

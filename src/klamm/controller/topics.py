@@ -32,12 +32,12 @@ MAX_TOPICS_PER_REQUEST = 10_000
 
 
 class NewTopic(NamedTuple):
-    """A topic to create. -1 takes the broker's default; with `assignments` (partition -> replicas) both must be -1."""
+    """A topic to create. -1 takes the broker's default; with `assignments` (partition, replicas) both must be -1."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    assignments: Mapping[int, Sequence[int]] | None = None
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
     configs: Sequence[tuple[str, str | None]] = ()
 
 
@@ -141,7 +141,7 @@ def _decide(
 ) -> tuple[TopicState, dict[str, str]]:
     configs = _configs(topic)
     if topic.assignments:
-        assignment = _manual(image, topic, topic.assignments)
+        assignment = _manual(image, topic)
     else:
         assignment = _automatic(image, topic, options, rng)
     live = {broker.id for broker in image.live_brokers()}
@@ -180,13 +180,14 @@ def _automatic(image: Image, topic: NewTopic, options: Options, rng: Random) -> 
     return place(brokers, partitions, replicas, rng)
 
 
-def _manual(image: Image, topic: NewTopic, assignments: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
+def _manual(image: Image, topic: NewTopic) -> list[tuple[int, ...]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         message = "with a manual assignment, the number of partitions and the replication factor must be -1"
         raise BrokerError(ErrorCode.INVALID_REQUEST, message)
-    if sorted(assignments) != list(range(len(assignments))):
-        raise _bad_assignment("the partitions must be numbered from 0 without gaps")
-    placed = [tuple(assignments[index]) for index in range(len(assignments))]
+    assignments = sorted(topic.assignments, key=lambda assignment: assignment[0])
+    if [index for index, _ in assignments] != list(range(len(assignments))):
+        raise _bad_assignment("the partitions must be numbered from 0 without gaps, each once")
+    placed = [tuple(replicas) for _, replicas in assignments]
     live = {broker.id for broker in image.live_brokers()}
     for index, replicas in enumerate(placed):
         unknown = [broker for broker in replicas if broker not in image.brokers]

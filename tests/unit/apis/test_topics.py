@@ -91,6 +91,26 @@ async def test_every_topic_has_an_error_of_its_own(node: Any) -> None:
     assert all(t.error_message for t in response.topics[1:])
 
 
+async def test_a_partition_that_is_assigned_twice_is_refused(node: Any) -> None:
+    manual = new("a", -1, -1)
+    manual.assignments = [CreatableReplicaAssignment(partition_index=i, broker_ids=[1]) for i in (0, 0)]
+    assert errors(await node.call(create(manual), 5)) == [("a", ErrorCode.INVALID_REPLICA_ASSIGNMENT)]
+    assert not node.publisher.image.topics
+
+
+@pytest.mark.parametrize("version", [4, 7])
+async def test_a_long_reason_for_one_topic_does_not_cost_the_others_their_answer(node: Any, version: int) -> None:
+    endless = "x" * 32_767  # the longest string that there is
+    topics = (new("fine"), new("odd", retention_ms=endless), new(endless), new(endless))
+    response = await node.call(create(*topics), version)
+    assert errors(response) == [
+        ("fine", ErrorCode.NONE),
+        ("odd", ErrorCode.INVALID_CONFIG),
+        (endless, ErrorCode.INVALID_REQUEST),
+    ]
+    assert response.topics[1].error_message.startswith("retention.ms=xxx")
+
+
 async def test_who_may_not_create(node: Any, tools: Any) -> None:
     node.broker.authorizer = tools.deny(
         (Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME),
@@ -121,6 +141,17 @@ async def test_a_topic_is_deleted_at_every_version(node: Any, version: int) -> N
     ]
     assert not node.publisher.image.topics
     assert node.broker.replicas.find("a", 0) is None
+
+
+@pytest.mark.parametrize("version", [5, 6])
+async def test_a_name_that_no_topic_can_have_is_unknown_and_the_others_are_deleted(node: Any, version: int) -> None:
+    await node.create("a")
+    endless = "x" * 32_767
+    response = await node.call(delete("a", endless, version=version), version)
+    assert [(t.name, t.error_code) for t in response.responses] == [
+        ("a", ErrorCode.NONE),
+        (endless, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
 
 
 async def test_topics_are_deleted_by_id(node: Any) -> None:

@@ -86,14 +86,15 @@ def test_names_that_metrics_would_confuse_are_refused_also_within_a_request(firs
         (NewTopic("a", configs=[("x", "1")]), ErrorCode.INVALID_CONFIG),
         (NewTopic("a", configs=[("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
         (NewTopic("a", configs=[("retention.ms", "1"), ("retention.ms", "2")]), ErrorCode.INVALID_CONFIG),
-        (NewTopic("a", 1, assignments={0: [1]}), ErrorCode.INVALID_REQUEST),
-        (NewTopic("a", -1, 1, assignments={0: [1]}), ErrorCode.INVALID_REQUEST),
-        (NewTopic("a", assignments={1: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("a", assignments={0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("a", assignments={0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("a", assignments={0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("a", assignments={0: [1], 1: [1, 2]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic("a", assignments={0: [3]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", 1, assignments=[(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (NewTopic("a", -1, 1, assignments=[(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (NewTopic("a", assignments=[(1, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments=[(0, [1]), (0, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments=[(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments=[(0, [1, 1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments=[(0, [9])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments=[(0, [1]), (1, [1, 2])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", assignments=[(0, [3])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
 def test_what_cannot_be_created_is_refused_with_kafkas_code(topic, error):
@@ -111,7 +112,7 @@ def test_the_bound_on_partitions_is_for_the_whole_request():
 
 def test_a_manual_assignment_is_kept_and_fenced_brokers_are_not_in_sync():
     image = image_with(1, 2, 3, fenced=[2])
-    decision = create(image, NewTopic("a", assignments={1: [2, 3], 0: [1, 2]}))
+    decision = create(image, NewTopic("a", assignments=[(1, [2, 3]), (0, [1, 2])]))
     partitions = play(image, decision.records).topics["a"].partitions
     assert [(p.replicas, p.isr, p.leader) for p in partitions] == [((1, 2), (1,), 1), ((2, 3), (3,), 3)]
 

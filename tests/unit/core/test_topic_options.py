@@ -73,3 +73,11 @@ def test_bad_configs_are_refused(configs, message):
     with pytest.raises(OptionError) as caught:
         check_topic_configs(configs)
     assert message in str(caught.value)
+
+
+def test_of_many_bad_configs_only_the_first_few_are_explained():
+    with pytest.raises(OptionError) as caught:
+        check_topic_configs({f"retention.{i}": "1" for i in range(1000)})
+    assert "retention.0 is not a topic option" in caught.value.problems[0]
+    assert caught.value.problems[-1] == "and there may be more"
+    assert len(caught.value.problems) == 11

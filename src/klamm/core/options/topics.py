@@ -18,6 +18,9 @@ from klamm.core.options.brokers import (
 from klamm.core.options.option import LONG_MAX, Option, OptionError, Synonym, Value
 from klamm.core.options.options import Options, Source, unknown_name
 
+MAX_PROBLEMS = 10
+"""Problems that one refusal explains: wording one takes longer than checking a hundred good values."""
+
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 
@@ -147,10 +150,12 @@ class Resolved(NamedTuple):
 
 
 def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, Value]:
-    """The parsed values of a topic's own configs; OptionError with every problem if they cannot be accepted."""
+    """The parsed values of a topic's own configs; OptionError with the problems if they cannot be accepted."""
     values: dict[str, Value] = {}
     problems: list[str] = []
     for name, text in configs.items():
+        if len(problems) >= MAX_PROBLEMS:
+            raise OptionError(*problems, "and there may be more")
         option = TOPIC_OPTIONS.get(name)
         if option is None:
             problems.append(unknown_name(name, TOPIC_OPTIONS, "topic option"))
