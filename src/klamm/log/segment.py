@@ -28,6 +28,7 @@ SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, S
 
 DISK_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))  # to be waited for, unlike every other error of a disk
 MAX_RELATIVE_OFFSET: Final = 0x7FFF_FFFF
+MAX_UNINDEXED_BATCHES: Final = 1000  # behind the last index entry; with more it pays to make the index anew
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -201,18 +202,21 @@ class Segment:
         """The last time entry stands for the whole segment (retention and lookups go by it), so it must be right."""
         file = self.open_file()
         timestamp, offset = times.last()
-        if timestamp < 0:
-            if header_at(file, 0).max_timestamp >= 0:
-                raise IndexDamaged("the time index is empty")
-            return
-        i = offsets.floor(offset)
-        named, position = offsets.entry(i) if i >= 0 else (None, 0)
         try:
-            _, header = find(file, position, self.size, offset, named)
+            if timestamp >= 0:
+                i = offsets.floor(offset)
+                named, position = offsets.entry(i) if i >= 0 else (None, 0)
+                _, header = find(file, position, self.size, offset, named)
+                if header is None or header.max_timestamp != timestamp or header.last_offset != offset:
+                    raise IndexDamaged("the time index names a batch that is not there")
+            # The files may be from a clean stop after which the segment grew on, was finished, and then there was no
+            # room for new ones, or no time. What they do not know of comes after their last entry.
+            last = offsets.entry(len(offsets) - 1)[1] if len(offsets) else 0
+            for count, (_, header) in enumerate(headers(file, last, self.size)):
+                if header.max_timestamp > timestamp or count > MAX_UNINDEXED_BATCHES:
+                    raise IndexDamaged("the indexes do not know the end of the segment")
         except CorruptBatch as error:
             raise IndexDamaged(str(error)) from error
-        if header is None or header.max_timestamp != timestamp or header.last_offset != offset:
-            raise IndexDamaged("the time index names a batch that is not there")
 
     def rebuild_indexes(self, interval: int = 4096) -> tuple[OffsetIndex, TimeIndex]:
         """Make them from the log, as they would be had the segment just grown and been finished. Blocks for long; it

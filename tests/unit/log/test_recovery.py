@@ -292,3 +292,19 @@ def test_power_loss_loses_nothing_that_was_flushed(make_world: Any, seed: int) -
         assert [batch[12 + 9 :] for batch in found] == [batch[12 + 9 :] for batch in written[: len(found)]]
         del written[len(found) :]
         world.save()
+
+
+def test_indexes_of_an_earlier_clean_stop_do_not_hide_what_the_segment_got_since(world: Any) -> None:
+    world.configure(flush_messages=1)
+    world.fill(3)
+    world.reopen()  # writes the indexes of a segment that goes on growing
+    late = world.clock.now_ms + 1000
+    world.append(timestamp=late)
+    world.flush()
+    world.disk.fill(0)  # there is no room for new ones when it is finished
+    world.do(world.log.roll)
+    world.save()
+    assert world.saved.recovery_point == 4
+    world.kill()
+    found = world.do(world.log.offset_for_timestamp, late, 1 << 62)
+    assert found is not None and found.offset == 3
