@@ -79,7 +79,7 @@ class Scenario:
         self._alarm.clear()
         trouble = self._spawn(self._chaos.run())
         watch = self._spawn(self._watch(self._process, self._broker))
-        if self._rng.random() < 0.4:
+        if self._rng.random() < 0.5:
             self._plan_crash()
         try:
             await asyncio.wait_for(self._alarm.wait(), self._rng.uniform(0.2, 3.0))
@@ -129,7 +129,8 @@ class Scenario:
     def _plan_crash(self) -> bool:
         """Let the broker die in the middle of one of its next changes of the disk."""
         power = self._rng.random() < 0.6
-        self._world.machine(BROKER).disk.faults.crash(self._rng.randint(1, 60), lambda: self._crash(power=power))
+        in_ops = self._rng.randint(1, self._rng.choice((5, 50, 400)))
+        self._world.machine(BROKER).disk.faults.crash(in_ops, lambda: self._crash(power=power))
         return power
 
     async def _start(self) -> None:
