@@ -36,7 +36,10 @@ def _find(partition: Partition, timestamp: int, limits: Limits) -> TimestampOffs
     if timestamp == LATEST:
         return TimestampOffset(limit, -1, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return TimestampOffset(log.start_offset, -1, log.epochs.epoch_for_offset(log.start_offset))
+        start = log.start_offset
+        # Where there is nothing, the leader's own epoch has begun, as it does for `end_of_epoch`.
+        epoch = partition.leader_epoch if start == log.end_offset else log.epochs.epoch_for_offset(start)
+        return TimestampOffset(start, -1, epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOWHERE
     found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp, limit)

@@ -68,9 +68,9 @@ async def test_an_unknown_special_timestamp_is_refused(node: Any) -> None:
 
 async def test_an_empty_partition_starts_and_ends_at_zero(node: Any) -> None:
     await node.create()
-    assert found(await node.call(ask(-1), 7))[:2] == (ErrorCode.NONE, 0)
-    assert found(await node.call(ask(-2), 7))[:2] == (ErrorCode.NONE, 0)
-    assert found(await node.call(ask(-3), 7))[:2] == (ErrorCode.NONE, -1)
+    assert found(await node.call(ask(-1), 7)) == (ErrorCode.NONE, 0, -1, 0)
+    assert found(await node.call(ask(-2), 7)) == (ErrorCode.NONE, 0, -1, 0)
+    assert found(await node.call(ask(-3), 7)) == (ErrorCode.NONE, -1, -1, -1)
 
 
 async def test_errors_are_per_partition(node: Any, tools: Any) -> None:
