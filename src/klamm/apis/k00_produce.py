@@ -51,7 +51,7 @@ def handle(ctx: Context, request: ProduceRequest) -> Answer:
     response = ProduceResponse(responses=responses, throttle_time_ms=ctx.throttle_time_ms)
     if acks == NOBODY:
         if work.failed:
-            raise Hangup(work.failed, "a produce request with acks=0 failed")
+            raise Hangup(work.failed, f"with acks=0, {work.failed.name} has no other answer")
         return None
     if work.moved:
         _add_leaders(ctx, response, work.moved)

@@ -89,7 +89,7 @@ async def test_acks_0_gets_no_answer(node: Any, tools: Any) -> None:
 
 async def test_an_error_with_acks_0_closes_the_connection(node: Any, tools: Any) -> None:
     request = produce((0, tools.batch(b"a")), acks=0)
-    with pytest.raises(Hangup):
+    with pytest.raises(Hangup, match="UNKNOWN_TOPIC_OR_PARTITION"):
         node.begin(request, 9)
     assert node.api(request).on_error(request, 9, ErrorCode.UNKNOWN_SERVER_ERROR) is None
 
