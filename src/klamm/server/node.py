@@ -18,7 +18,7 @@ from klamm.apis.metadata_cache import MetadataCache
 from klamm.controller import BrokerRegistration, Controller
 from klamm.core.env import Env
 from klamm.core.errors import BrokerError
-from klamm.core.options import ListenerSpec, OptionError, Options, parse_listeners
+from klamm.core.options import ListenerSpec, OptionError, Options, listener_warnings, parse_listeners
 from klamm.log.config import LogConfig
 from klamm.log.folder import DataFolder, FolderError
 from klamm.log.housekeeping import Intervals
@@ -112,6 +112,8 @@ class Node:
         dispatcher = Dispatcher(broker, apis, env.clock, self._on_broken)
         server = self._server = Server(env, limits_from(options), dispatcher)
         await self._bind(server, listeners)
+        for warning in listener_warnings(options, server.bound.values()):
+            _logger.warning("%s", warning)
         await controller.start(node_id)
         await controller.register_broker(self._registration(server, logs))
         server.open()

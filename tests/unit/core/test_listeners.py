@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from klamm.core.options import ListenerSpec, OptionError, Options, parse_listeners, split_address
+from klamm.core.options import (
+    ListenerSpec,
+    OptionError,
+    Options,
+    listener_warnings,
+    parse_listeners,
+    split_address,
+)
 
 
 def listeners(text, **more):
@@ -83,3 +90,15 @@ def test_an_address_is_host_and_port():
     assert split_address("localhost:9092") == ("localhost", 9092)
     assert split_address(":9092") == ("", 9092)
     assert split_address("[fe80::1]:1") == ("fe80::1", 1)
+
+
+def test_listening_everywhere_without_an_address_for_others_is_worth_a_warning():
+    def warnings(**given):
+        options = Options.from_mapping({name.replace("_", "."): value for name, value in given.items()})
+        return listener_warnings(options, parse_listeners(options))
+
+    (warning,) = warnings(listeners="PLAINTEXT://0.0.0.0:9092")
+    assert "clients are told localhost:9092" in warning
+    assert "advertised.listeners" in warning
+    assert not warnings(listeners="PLAINTEXT://0.0.0.0:9092", advertised_listeners="PLAINTEXT://localhost:9092")
+    assert not warnings(listeners="PLAINTEXT://10.0.0.1:9092")

@@ -6,7 +6,7 @@ resolve("retention.ms", topic_configs, options).value     # topic, else broker, 
 """
 
 from klamm.core.options.brokers import BROKER_OPTIONS
-from klamm.core.options.listeners import ListenerSpec, parse_listeners, split_address
+from klamm.core.options.listeners import ListenerSpec, listener_warnings, parse_listeners, split_address
 from klamm.core.options.option import Kind, Option, OptionError, Synonym, Value, text_of
 from klamm.core.options.options import Options, Source, unknown_name
 from klamm.core.options.properties import parse_properties
@@ -25,6 +25,7 @@ __all__ = [
     "Synonym",
     "Value",
     "check_topic_configs",
+    "listener_warnings",
     "parse_listeners",
     "parse_properties",
     "resolve",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from klamm.core.options.option import OptionError
@@ -56,6 +57,17 @@ def parse_listeners(options: Options, *, host_name: str = "localhost") -> tuple[
         raise OptionError("listeners is empty: give at least one, such as PLAINTEXT://127.0.0.1:9092")
     _refuse_shared_ports(specs)
     return tuple(specs)
+
+
+def listener_warnings(options: Options, specs: Iterable[ListenerSpec]) -> list[str]:
+    """What works on this machine and will puzzle everybody else."""
+    advertised = _addresses("advertised.listeners", options.get_list("advertised.listeners"))
+    return [
+        f"listener {spec.name} is open on every interface, but clients are told "
+        f"{_with_port(spec.advertised_host, spec.advertised_port)}; for other machines set advertised.listeners"
+        for spec in specs
+        if spec.host in _EVERY_INTERFACE and spec.name not in advertised
+    ]
 
 
 def _protocol(name: str, protocols: dict[str, str]) -> str:
