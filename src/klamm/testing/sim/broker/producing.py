@@ -12,7 +12,7 @@ from klamm.testing.sim.broker.lab import Batch, error_code
 from klamm.testing.sim.broker.model import Entry, PartitionModel
 from klamm.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
-PRODUCE_VERSIONS = (3, 8, 9, 12, 13)
+PRODUCE_VERSIONS = (7, 8, 9, 12, 13)  # zstd needs 7
 TIMEOUT_MS = 5_000
 _NOT_SET = 0
 
