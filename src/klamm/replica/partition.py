@@ -109,7 +109,8 @@ class Partition:
             return Rejected(self.error, "")
         if self.internal:
             return _INTERNAL
-        if acks == ALL and self.isr_size < self.min_isr:
+        # Kafka asks for no more replicas than the partition has: a topic with one replica works whatever the option says.
+        if acks == ALL and self.isr_size < self.min_isr and self.isr_size <= len(self.followers):
             return Rejected(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.isr_size} in-sync replicas, min.insync.replicas is {self.min_isr}",

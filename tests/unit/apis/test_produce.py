@@ -144,9 +144,16 @@ async def test_a_duplicate_is_answered_with_its_first_offset(node: Any, tools: A
 
 async def test_too_small_an_isr_refuses_acks_all_only(node: Any, tools: Any) -> None:
     await node.create(min_insync_replicas="2")
+    partition = node.partition()
+    partition.lead(partition.log, 1, 0, isr_size=1, min_isr=2, followers=(2,))
     refused = only(await node.call(produce((0, tools.batch(b"a"))), 9))
     assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert only(await node.call(produce((0, tools.batch(b"a")), acks=1), 9)).error_code == ErrorCode.NONE
+
+
+async def test_no_more_replicas_are_asked_for_than_the_partition_has(node: Any, tools: Any) -> None:
+    await node.create(min_insync_replicas="2")
+    assert only(await node.call(produce((0, tools.batch(b"a"))), 9)).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])
