@@ -109,7 +109,7 @@ class Partition:
             return Rejected(self.error, "")
         if self.internal:
             return _INTERNAL
-        # Kafka asks for no more replicas than the partition has: a topic with one replica works whatever the option says.
+        # As with Kafka, never more than the partition has: one replica is enough where there is no other.
         if acks == ALL and self.isr_size < self.min_isr and self.isr_size <= len(self.followers):
             return Rejected(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
