@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Struct)
 
-_MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
+_MALFORMED = (ProtocolError, struct_error, IndexError, UnicodeDecodeError)
 _UNENCODABLE = (struct_error, AttributeError, TypeError, UnicodeEncodeError)
 
 
@@ -89,33 +89,40 @@ def decode(
     allow_trailing: bool = False,
 ) -> S:
     """The message in `data[offset:end]`; ProtocolError if it is not exactly that (or less, with `allow_trailing`)."""
-    found, left = _decode(message, data, version, offset, end)
-    if left and not allow_trailing:
-        raise ProtocolError(f"{message.__name__} v{version}: {left} bytes are left over behind it")
-    return found
+    # Flat, and alike `decode_prefix`: every request comes through here, and a call is a tenth of its cost.
+    decoder, wants_view = message.__decoders__.get(version) or new_decoder(message, version)
+    data = memoryview(data)[offset:end] if wants_view else _as_bytes(data, offset, end)
+    size = len(data)
+    try:
+        found, stop = decoder(data, 0, size)
+    except _MALFORMED as error:
+        raise _explained(message, version, error) from error
+    if stop != size and not allow_trailing:
+        raise ProtocolError(f"{message.__name__} v{version}: {size - stop} bytes are left over behind it")
+    return found  # type: ignore[no-any-return]
 
 
 def decode_prefix(
     message: type[S], data: Buffer, version: int, offset: int = 0, end: int | None = None
 ) -> tuple[S, int]:
     """The message at `offset`, and the position behind it."""
-    found, left = _decode(message, data, version, offset, end)
-    return found, (len(data) if end is None else end) - left
-
-
-def _decode(message: type[S], data: Buffer, version: int, offset: int, end: int | None) -> tuple[S, int]:
-    """The message at `offset`, and how many bytes are left behind it."""
     decoder, wants_view = message.__decoders__.get(version) or new_decoder(message, version)
-    if wants_view:
-        data = memoryview(data)[offset:end]
-    elif offset or end is not None or type(data) is not bytes:
-        # A copy, because bytes are faster to take apart than a memoryview, and such messages are small.
-        data = bytes(memoryview(data)[offset:end])
-    size = len(data)
+    data = memoryview(data)[offset:end] if wants_view else _as_bytes(data, offset, end)
     try:
-        found, stop = decoder(data, 0, size)
-    except ProtocolError as error:
-        raise ProtocolError(f"{message.__name__} v{version}: {error}") from None
+        found, stop = decoder(data, 0, len(data))
     except _MALFORMED as error:
-        raise ProtocolError(f"{message.__name__} v{version} is malformed: {error}") from error
-    return found, size - stop
+        raise _explained(message, version, error) from error
+    return found, offset + stop
+
+
+def _as_bytes(data: Buffer, offset: int, end: int | None) -> bytes:
+    """A copy, because bytes are faster to take apart than a memoryview, and messages without records are small."""
+    if type(data) is bytes and not offset and end is None:
+        return data
+    return bytes(memoryview(data)[offset:end])
+
+
+def _explained(message: type[Struct], version: int, error: Exception) -> ProtocolError:
+    if isinstance(error, ProtocolError):
+        return ProtocolError(f"{message.__name__} v{version}: {error}")
+    return ProtocolError(f"{message.__name__} v{version} is malformed: {error}")

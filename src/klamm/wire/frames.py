@@ -82,11 +82,15 @@ def encode_request(message: Request, version: int, correlation_id: int, client_i
 
 def encode_response(message: Response, api_key: int, version: int, correlation_id: int) -> list[Part]:
     """A whole response frame. Its records, if any, are passed on without copying them."""
-    parts, size = _body(message, version)
-    if version >= APIS[api_key][2] and api_key != API_VERSIONS:
-        parts[0] = _SIZED_FLEXIBLE_RESPONSE_HEAD.pack(size + 5, correlation_id) + parts[0]
-    else:
-        parts[0] = _SIZED_RESPONSE_HEAD.pack(size + 4, correlation_id) + parts[0]
+    flexible = version >= APIS[api_key][2] and api_key != API_VERSIONS
+    head, size = (_SIZED_FLEXIBLE_RESPONSE_HEAD, 5) if flexible else (_SIZED_RESPONSE_HEAD, 4)
+    out: list[Any] = []
+    cuts = encode_into(message, version, out)
+    if not cuts:  # the usual response: joined once, without the detour over `_body`
+        body = b"".join(out)
+        return [head.pack(size + len(body), correlation_id) + body]
+    parts = join_between(out, cuts)
+    parts[0] = head.pack(size + _size_of(parts), correlation_id) + parts[0]  # type: ignore[operator]
     return parts
 
 
@@ -113,4 +117,8 @@ def _body(message: Struct, version: int) -> tuple[list[Any], int]:
         body = b"".join(out)
         return [body], len(body)
     parts = join_between(out, cuts)
-    return parts, sum(len(part) if isinstance(part, bytes | bytearray | memoryview) else part.size for part in parts)
+    return parts, _size_of(parts)
+
+
+def _size_of(parts: list[Part]) -> int:
+    return sum(part.size if isinstance(part, tuple) else len(part) for part in parts)
