@@ -162,8 +162,12 @@ class Broker:
         self._ready = threading.Event()
         self._news = threading.Condition()
         self.spawned = time.perf_counter()
+        command = [str(Path(sys.executable).parent / "klamm"), "start", "--data", str(data), "--listen", "127.0.0.1:0"]
+        # A deleted topic's pages go at once, as those of the peer's file do. Kept for a minute, they would be written
+        # to the disk during the next measurements.
+        command += ["--set", "log.segment.delete.delay.ms=0"]
         self.process = subprocess.Popen(
-            [str(Path(sys.executable).parent / "klamm"), "start", "--data", str(data), "--listen", "127.0.0.1:0"],
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
