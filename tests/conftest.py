@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,13 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.process import BrokerProcess
-
-
-def unavailable(reason: str) -> None:
-    """Skip, or fail where everything has to be there (CI)."""
-    if os.environ.get("KLAMM_REQUIRE_TOOLS"):
-        pytest.fail(f"{reason}, and KLAMM_REQUIRE_TOOLS is set")
-    pytest.skip(reason)
+from support.tools import unavailable
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +20,6 @@ def tool() -> Callable[[str, str], str]:
         path = shutil.which(program)
         if path is None:
             unavailable(f"{program} is not installed ({where})")
-        assert path is not None
         return path
 
     return find

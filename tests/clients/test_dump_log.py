@@ -6,7 +6,6 @@ It checks every index entry against the log: positions, offsets and timestamps.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from klamm.log.log import Log
 from klamm.log.results import Appended, LogState
 from klamm.records.compression import Codec
 from klamm.records.record import ControlType, EndMarker, Record, encode_batch, encode_end_marker
+from support.tools import unavailable
 
 KAFKA = "4.0.0"
 BATCHES = 600
@@ -43,10 +43,7 @@ def dump_log(tool: Callable[[str, str], str], tmp_path_factory: pytest.TempPathF
     try:
         subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=FETCH_LIMIT_S)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        reason = f"Kafka's jars are not to be had: {error}"
-        if os.environ.get("KLAMM_REQUIRE_TOOLS"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        unavailable(f"Kafka's jars are not to be had: {error}")
     classpath = (folder / "classpath").read_text()
 
     def run(*arguments: str) -> str:

@@ -143,3 +143,21 @@ def test_the_log_can_be_json_lines_in_a_file(start_broker: Callable[..., BrokerP
     assert broker.errors == []
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     assert any("no.such.option" in entry["message"] for entry in entries), entries
+
+
+def test_more_partitions_than_open_files_are_no_trouble(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    partitions = 300
+    broker = start_broker(tmp_path / "data", options={"num.partitions": partitions}, max_files=200)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+    failed: list[object] = []
+    for _ in range(2):
+        for partition in range(partitions):
+            producer.produce(
+                "wide", b"x", partition=partition, on_delivery=lambda e, _: failed.append(e) if e else None
+            )
+        assert producer.flush(60) == 0
+    assert failed == []
+    assert broker.stop() == 0
+    assert broker.errors == []

@@ -18,7 +18,13 @@ class BrokerProcess:
     """`klamm start` as a user starts it, on a free port."""
 
     def __init__(
-        self, data: Path, *, port: int = 0, options: dict[str, object] | None = None, arguments: list[str] | None = None
+        self,
+        data: Path,
+        *,
+        port: int = 0,
+        options: dict[str, object] | None = None,
+        arguments: list[str] | None = None,
+        max_files: int | None = None,
     ) -> None:
         self.data = data
         command = [sys.executable, "-m", "klamm", "start", "--data", str(data), "--listen", f"127.0.0.1:{port}"]
@@ -27,6 +33,8 @@ class BrokerProcess:
         command += arguments or []
         # A user's interpreter keeps byte code, which is most of the start-up time.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        if max_files is not None:
+            command = ["bash", "-c", f'ulimit -n {max_files}; exec "$@"', "bash", *command]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )

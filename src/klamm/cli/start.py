@@ -26,6 +26,7 @@ Options have Kafka's names. Later ones win: --config, then --data and --listen, 
 """
 _DEFAULT_DATA = "klamm-data"
 _WANTED_FILES = 65_536
+_FEWEST_SEGMENTS = 32
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -67,12 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(data: str, options: Options, began: float) -> int:
     from klamm.core.env.real import real_env
+    from klamm.log.handles import MAX_OPEN_SEGMENTS
     from klamm.server.node import Node, StartError
 
-    _raise_file_limit()
+    file_limit = _raise_file_limit()
     loop = asyncio.get_running_loop()
     env = real_env(io_threads=options.get_int("num.io.threads"))
-    node = Node(env, data, options)
+    # A quarter of the files for logs; the rest for connections (two each) and for requests that touch many partitions.
+    node = Node(env, data, options, max_open_segments=max(_FEWEST_SEGMENTS, min(MAX_OPEN_SEGMENTS, file_limit // 4)))
     loop.set_exception_handler(node.on_loop_error)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -99,17 +102,20 @@ async def _serve(data: str, options: Options, began: float) -> int:
         env.executor.close()
 
 
-def _raise_file_limit() -> None:
-    """As many open files as this user may have: a segment of each busy partition, two for each connection."""
+def _raise_file_limit() -> int:
+    """Ask for as many open files as this user may have; how many that are."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _WANTED_FILES
     wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(_WANTED_FILES, hard)
     if soft < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError):  # macOS refuses more than its own maximum
-            pass
+            return soft
+    return max(soft, wanted)
 
 
 def _read(path: str) -> str:

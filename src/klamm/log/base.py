@@ -22,7 +22,7 @@ from klamm.log.reader import Reader
 from klamm.log.recovery import LogDamaged, load_segments, recover
 from klamm.log.replay import load_epochs, producers_at
 from klamm.log.results import LogState, Rejected
-from klamm.log.segment import DISK_FULL, Segment, remove_if_there, write_file
+from klamm.log.segment import PASSING, Segment, remove_if_there, write_file
 from klamm.log.segments import Segments
 from klamm.log.writer import SLOW_WRITE_S, Done, Writer
 from klamm.records.batch import CorruptBatch
@@ -280,8 +280,10 @@ class LogBase:
         if segments is None or self._cutting is not None or self.failure is not None:
             return None
         finished: list[Finished] = []
-        while self._rolled and (next_offset := self._rolled[0][0].next_offset) is not None and next_offset <= end:
-            segment, snapshot = self._rolled.pop(0)
+        for segment, snapshot in self._rolled:
+            next_offset = segment.next_offset
+            if next_offset is None or next_offset > end:
+                break
             segment.finish()
             path = segments.snapshot_path(next_offset)
             finished.append(Finished(segment, segment.open_file(), segment.index_data(), path, snapshot))
@@ -292,6 +294,7 @@ class LogBase:
                 active = last, last.open_file()
         if not finished and active is None and not (whole and self._epochs_dirty):
             return None
+        del self._rolled[: len(finished)]
         target = end if whole else finished[-1].segment.next_offset
         assert target is not None
         epochs = self.epochs.dump() if self._epochs_dirty else None
@@ -377,7 +380,7 @@ class LogBase:
         assert self._writer is not None
         self._writer.drop()
         self._tell()
-        if error.errno in DISK_FULL:
+        if error.errno in PASSING:
             self._cut_for = reason
             self._start_cutting()
 

@@ -16,7 +16,7 @@ from klamm.core.env import Env, File, Files
 from klamm.core.errors import ErrorCode
 from klamm.log.epochs import CHECKPOINT_NAME
 from klamm.log.results import Rejected
-from klamm.log.segment import DISK_FULL, Segment, write_file
+from klamm.log.segment import PASSING, Segment, write_file
 
 
 class Finished(NamedTuple):
@@ -67,7 +67,7 @@ class Plan(NamedTuple):
             if self.epochs is not None:
                 files.write_atomically(f"{self.folder}/{CHECKPOINT_NAME}", self.epochs)
         except OSError as error:
-            if error.errno in DISK_FULL:
+            if error.errno in PASSING:
                 return error
             raise
         for folder in self.names.folders:
@@ -138,7 +138,8 @@ class Flusher:
         try:
             plan = self._plan(whole)
         except OSError as error:
-            self._failed(error)
+            if error.errno not in PASSING:  # else the next request tries again
+                self._failed(error)
             _settle(waiting, error)
             return
         if plan is None:

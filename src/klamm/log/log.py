@@ -23,7 +23,7 @@ from klamm.log.producer_state import Duplicate
 from klamm.log.replay import apply, end_marker, producers_at
 from klamm.log.results import Appended, LogState, Rejected, TimestampOffset
 from klamm.log.retention import deletable, is_expired
-from klamm.log.segment import DISK_FULL, MAX_RELATIVE_OFFSET, Segment
+from klamm.log.segment import MAX_RELATIVE_OFFSET, PASSING, Segment
 from klamm.log.segments import Segments
 from klamm.log.txn_index import AbortedTxn
 from klamm.log.writer import MAX_QUEUED_BYTES, SLOW_WRITE_S, Placed, Write
@@ -265,12 +265,12 @@ class Log(LogBase):
         return self._offline() if self.failure is not None else None
 
     def _write_failed(self, error: OSError, segment: Segment | None) -> Rejected:
-        """An inline write, or the making of a file, has failed. A full disk is no reason to stop: what was written of
-        the batch is cut off again."""
-        if error.errno in DISK_FULL:
+        """An inline write, or the making of a file, has failed. A full disk, or too many open files, is no reason to
+        stop: what was written of the batch is cut off again."""
+        if error.errno in PASSING:
             try:
-                if segment is not None:
-                    segment.open_file().truncate(segment.size)
+                if segment is not None and segment.file is not None:  # otherwise it could not even be opened
+                    segment.file.truncate(segment.size)
                 return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error.strerror}")
             except OSError as second:
                 error = second

@@ -32,7 +32,7 @@ from klamm.log.folder import (
     state_line,
     topic_id_name,
 )
-from klamm.log.handles import Handles
+from klamm.log.handles import MAX_OPEN_SEGMENTS, Handles
 from klamm.log.housekeeping import DEFAULT_INTERVALS, SLICE, Housekeeping, Intervals, sliced
 from klamm.log.log import Log
 from klamm.log.removal import Remover
@@ -74,11 +74,16 @@ class LogManager:
     )
 
     def __init__(
-        self, env: Env, folder: DataFolder, config_for: ConfigFor, intervals: Intervals = DEFAULT_INTERVALS
+        self,
+        env: Env,
+        folder: DataFolder,
+        config_for: ConfigFor,
+        intervals: Intervals = DEFAULT_INTERVALS,
+        max_open_segments: int = MAX_OPEN_SEGMENTS,
     ) -> None:
         self.env = env
         self.folder = folder
-        self.handles = Handles(env.files)
+        self.handles = Handles(env.files, max_open=max_open_segments)
         self.remover = Remover(env)
         self.was_clean = False  # the last stop
         self.watermark: Callable[[Log], int] = _end_offset
@@ -106,10 +111,11 @@ class LogManager:
         topic_id_for: TopicIdFor,
         intervals: Intervals = DEFAULT_INTERVALS,
         threads: int = RECOVERY_THREADS,
+        max_open_segments: int = MAX_OPEN_SEGMENTS,
     ) -> LogManager:
         """Know all logs of the folder; recover those that were not closed. Blocks nothing; raises OSError only if the
         folder itself cannot be read or written."""
-        manager = cls(env, folder, config_for, intervals)
+        manager = cls(env, folder, config_for, intervals, max_open_segments)
         saved, names = await env.executor.submit(_survey, folder)
         manager.was_clean = saved.clean
         pending = manager._sort_out(saved, names, topic_id_for)

@@ -20,9 +20,9 @@ from klamm.log.replay import apply, load_epochs, newest_snapshot, replay
 from klamm.log.results import LogState
 from klamm.log.scan import Checker
 from klamm.log.segment import (
-    DISK_FULL,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
+    PASSING,
     Segment,
     file_name,
     remove_if_there,
@@ -208,7 +208,7 @@ class _Recovery:
             self.files.write_atomically(f"{self.folder}/{CHECKPOINT_NAME}", self.epochs.dump())
             self.files.sync_dir(os.path.dirname(self.folder))  # the folder may have been as new as its content
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in PASSING:
                 raise
             return False
         for segment in segments.items[first:-1]:

@@ -26,7 +26,8 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"  # the producers' state just before the seg
 DELETED_SUFFIX: Final = ".deleted"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX)
 
-DISK_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))  # to be waited for, unlike every other error of a disk
+PASSING: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))
+"""To be waited for, unlike every other error: the disk is full, or too many files are open."""
 MAX_RELATIVE_OFFSET: Final = 0x7FFF_FFFF
 MAX_UNINDEXED_BATCHES: Final = 1000  # behind the last index entry; with more it pays to make the index anew
 

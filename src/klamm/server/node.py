@@ -21,6 +21,7 @@ from klamm.core.errors import BrokerError
 from klamm.core.options import ListenerSpec, OptionError, Options, listener_warnings, parse_listeners
 from klamm.log.config import LogConfig
 from klamm.log.folder import DataFolder, FolderError
+from klamm.log.handles import MAX_OPEN_SEGMENTS
 from klamm.log.housekeeping import Intervals
 from klamm.log.manager import LogManager
 from klamm.metadata.image import BrokerEndpoint
@@ -50,11 +51,12 @@ class StartError(Exception):
 class Node:
     """A standalone broker: the only node of its cluster, and its controller."""
 
-    def __init__(self, env: Env, data: str, options: Options) -> None:
+    def __init__(self, env: Env, data: str, options: Options, *, max_open_segments: int = MAX_OPEN_SEGMENTS) -> None:
         self.env = env
         self.data = data
         self.options = options
         self.lag = LoopLag(env.clock)
+        self._max_open_segments = max_open_segments
         self._broken = asyncio.Event()
         self._folder: DataFolder | None = None
         self._store: LocalStore | None = None
@@ -136,6 +138,7 @@ class Node:
                 folder,
                 config_for=config_for,
                 topic_id_for=topic_id_for,
+                max_open_segments=self._max_open_segments,
                 intervals=Intervals(
                     log_retention_check_interval_ms=options.get_int("log.retention.check.interval.ms"),
                     producer_id_expiration_check_interval_ms=options.get_int(
