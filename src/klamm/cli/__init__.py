@@ -11,6 +11,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import klamm
 
@@ -24,11 +25,16 @@ class UsageError(Exception):
     """A mistake of the user's: its text is one sentence that says what to do; no traceback, exit code 2."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, and where help is, instead of showing the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"klamm: {message}; see {self.prog} --help\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
-        prog="klamm", description="A Kafka-compatible event-streaming platform.", allow_abbrev=False
-    )
+    parser = _Parser(prog="klamm", description="A Kafka-compatible event-streaming platform.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"klamm {klamm.__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
     for verb, summary in VERBS.items():
@@ -41,7 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         if verb in args[:1]:
             importlib.import_module(f"klamm.cli.{verb}").configure(sub)
-    options = parser.parse_args(args)
+    if not args:
+        parser.print_help(sys.stderr)
+        return 2
+    options, unknown = parser.parse_known_args(args)
+    if unknown:  # told by the verb, whose help is the one to see
+        verbs.choices.get(args[0], parser).error(f"unknown arguments: {' '.join(unknown)}")
     try:
         code: int = options.run(options)
     except UsageError as mistake:

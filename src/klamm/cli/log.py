@@ -44,6 +44,10 @@ def dump(path: str, *, records: bool = False, as_json: bool = False) -> int:
     """0 if the file is sound, 1 if something in it is damaged."""
     from klamm.log import dump as dumping
 
+    if not os.path.exists(path):
+        raise UsageError(f"{path} does not exist.")
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is a folder; name one of the files in it.")
     show = dumping.as_json if as_json else dumping.as_text
     damaged = False
     try:
@@ -62,15 +66,18 @@ def repair(path: str, *, cut: bool = False, yes: bool = False) -> int:
     path = os.path.abspath(path)
     files = _files()
     if not os.path.isdir(path):
-        raise UsageError(f"{path} is not a folder.")
+        raise UsageError(f"{path} is not a folder; name a partition's: <data folder>/topics/<topic>-<partition>.")
     data_folder = _data_folder_of(path)
+    if data_folder and os.path.dirname(path) == data_folder:
+        raise UsageError(f"{path} is not a partition's folder; those are in {data_folder}/topics.")
     lock: Lock | None = None
     try:
         if data_folder:
-            lock = take_lock(files, data_folder)
+            try:
+                lock = take_lock(files, data_folder)
+            except FolderError as error:
+                raise UsageError(f"{error} Stop that one first.") from None
         return _repair(files, path, data_folder, cut, yes)
-    except FolderError as error:
-        raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{error.filename or path} cannot be used: {error.strerror or error}.") from error
     finally:
@@ -114,6 +121,8 @@ def _offsets(loss: Loss) -> str:
         return f"all offsets from {loss.first_offset} on"
     if loss.next_offset <= loss.first_offset:
         return "no offsets"
+    if loss.next_offset == loss.first_offset + 1:
+        return f"offset {loss.first_offset}"
     return f"offsets {loss.first_offset} to {loss.next_offset - 1}"
 
 

@@ -32,10 +32,12 @@ _FEWEST_SEGMENTS = 32
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("--data", metavar="DIR", help=f"folder for the data (default: ./{_DEFAULT_DATA})")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="where clients connect; port 0 takes a free one")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="where clients connect (default: 127.0.0.1:9092); "
+                        "port 0 takes a free one")  # fmt: skip
     parser.add_argument("--config", metavar="FILE", help="a properties file; Kafka's server.properties will do")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="set one option; repeatable")
-    parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+    parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"],
+                        help="log this and what is worse (default: warning)")  # fmt: skip
     parser.add_argument("--log-file", metavar="FILE", help="log to this file instead of standard error")
     parser.add_argument("--log-json", action="store_true", help="one JSON object for each line of the log")
     parser.set_defaults(run=run)
@@ -48,17 +50,21 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         options = Options.from_mapping(parse_properties(_read(args.config)) if args.config else {}, strict=False)
+        chosen = dict(_assignment(text) for text in args.set)
         if args.listen is not None:
+            if "://" in args.listen:
+                raise UsageError("--listen takes HOST:PORT; for NAME://HOST:PORT use --set listeners=...")
             try:
                 split_address(args.listen)
             except OptionError as error:
                 raise UsageError(f"--listen takes HOST:PORT: {error}") from None
             options = options.overlay({"listeners": f"PLAINTEXT://{args.listen}", "advertised.listeners": ""})
-        options = options.overlay(dict(_assignment(text) for text in args.set))
+        options = options.overlay(chosen)
         parse_listeners(options)
     except OptionError as error:
         raise UsageError(str(error)) from None
-    data = os.path.abspath(args.data or options.data_dir or _DEFAULT_DATA)
+    folder = None if "log.dirs" in chosen or "log.dir" in chosen else args.data
+    data = os.path.abspath(folder or options.data_dir or _DEFAULT_DATA)
     try:
         configure_logging(args.log_level, file=args.log_file, json_lines=args.log_json)
     except OSError as error:
@@ -97,6 +103,8 @@ async def _serve(data: str, options: Options, began: float) -> int:
         failed.cancel()
         stopped.cancel()
         await node.stop()
+        if not broken:
+            print("klamm has stopped.", flush=True)
         return 1 if broken else 0
     finally:
         env.executor.close()
