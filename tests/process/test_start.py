@@ -161,3 +161,39 @@ def test_more_partitions_than_open_files_are_no_trouble(
     assert failed == []
     assert broker.stop() == 0
     assert broker.errors == []
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    done = klamm("start", "--data", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert_one_sentence(done, "notes.txt", "empty")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_an_option_of_set_wins_over_data(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    broker = start_broker(tmp_path / "data", options={"log.dirs": tmp_path / "other"})
+    assert str(tmp_path / "other") in broker.ready_line
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_damaged_partition_does_not_stop_the_others(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    broker = start_broker(tmp_path / "data", options={"num.partitions": 2})
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in (0, 1) * 50:
+        producer.produce("t", b"x" * 100, partition=partition)
+        producer.flush(30)
+    broker.stop()
+    (segment,) = (tmp_path / "data/topics/t-0").glob("*.log")
+    os.truncate(segment, 100)
+
+    broker = start_broker(tmp_path / "data")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 2000, "log_level": 0})
+    results: dict[int, object] = {}
+    for partition in (0, 1):
+        producer.produce("t", b"x", partition=partition, on_delivery=lambda e, m: results.update({m.partition(): e}))
+    producer.flush(30)
+    assert results[0] is not None and results[1] is None
+    assert broker.stop() == 0
+    assert any("klamm log repair" in line and "t-0" in line for line in broker.errors), broker.errors

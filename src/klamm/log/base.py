@@ -7,6 +7,7 @@ before it opens (`recovery.py`).
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,6 +29,8 @@ from klamm.log.writer import SLOW_WRITE_S, Done, Writer
 from klamm.records.batch import CorruptBatch
 
 FRESH: Final = LogState(0, 0, 0, 0)
+
+_logger = logging.getLogger("klamm.log")
 
 
 class LogBase:
@@ -180,7 +183,10 @@ class LogBase:
         try:
             found = recover(self.env, self.path, self.config, checkpoint)
         except (LogDamaged, OSError) as damage:
-            self._fail(str(damage) if isinstance(damage, LogDamaged) else f"cannot be recovered: {damage}")
+            if isinstance(damage, LogDamaged):
+                self._fail(f"{damage}; stop the broker and run: klamm log repair {self.path}")
+            else:
+                self._fail(f"cannot be recovered: {damage}")
             self.start_offset, self.end_offset, self.recovery_point, self.high_watermark = checkpoint
             return
         self.start_offset = found.start_offset
@@ -409,6 +415,7 @@ class LogBase:
             if self.failure is reason:  # and nothing worse has happened since
                 self.failure = None
                 self._writer = None
+                _logger.warning("The log %s is back; it ends at offset %d.", self.name, self.end_offset)
         elif isinstance(error, OSError):
             self._fail(f"cutting back after a failed write failed as well: {error}")
         else:
@@ -420,6 +427,8 @@ class LogBase:
         return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.failure}")
 
     def _fail(self, reason: str) -> None:
+        if self.failure is None:
+            _logger.error("The log %s is offline: %s", self.name, reason)
         self.failure = reason
 
     def _tell(self) -> None:
@@ -493,7 +502,7 @@ class LogBase:
     def discard(self) -> None:
         """Close all files, leave them as they are, and stop whatever still runs: this log is not used any more."""
         if self.failure is None:
-            self._fail("closed")
+            self.failure = "closed"
         if self._flusher is not None:
             self._flusher.stopped = True
         if self._writer is not None:

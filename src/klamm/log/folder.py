@@ -14,6 +14,7 @@ start trust every log without looking at it, so that word must never be on the d
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,8 @@ DELETED_SUFFIX: Final = ".deleted"
 STRAY_SUFFIX: Final = ".stray"
 
 _KAFKA_MARKER: Final = "meta.properties"
+_BEFORE_MARKER: Final = (LOCK_NAME, MARKER_NAME + ".tmp", "lost+found")
+"""What a folder may hold that is still new: what a crash in its making leaves, and what a disk of its own has."""
 _STATE_VERSION: Final = 1
 _NOT_CLEAN: Final = -1  # in place of the end offset: this log was offline, or not closed
 
@@ -52,6 +55,8 @@ class SavedState(NamedTuple):
     clean: bool
     logs: dict[str, SavedLog]
 
+
+_logger = logging.getLogger("klamm.log")
 
 NOTHING_SAVED: Final = SavedState(False, {})
 
@@ -76,6 +81,7 @@ class DataFolder:
         try:
             _make_durably(files, path)
             _refuse_kafka(files, path)
+            _refuse_strangers(files, path)
             lock = take_lock(files, path)
             try:
                 marker = _read_marker(files, path)
@@ -133,13 +139,23 @@ def take_lock(files: Files, path: str) -> Lock:
     """FolderError if another process has the data folder."""
     lock = files.lock(f"{path}/{LOCK_NAME}")
     if lock is None:
-        raise FolderError(f"The data folder {path} is in use by another broker.")
+        raise FolderError(f"The data folder {path} is in use by another broker; stop it, or choose another folder.")
     return lock
 
 
 def _refuse_kafka(files: Files, path: str) -> None:
     if files.exists(f"{path}/{_KAFKA_MARKER}"):
         raise FolderError(f"The folder {path} belongs to a Kafka broker; give Klamm a folder of its own.")
+
+
+def _refuse_strangers(files: Files, path: str) -> None:
+    """A folder that was never ours and holds something: a slip of the pen must not mix a broker's files into it."""
+    names = files.list(path)
+    strangers = [name for name in names if name not in _BEFORE_MARKER]
+    if strangers and not set(names) & {MARKER_NAME, STATE_NAME, TOPICS_NAME}:
+        raise FolderError(
+            f"The folder {path} is not empty and not a broker's (it has {strangers[0]}); choose a new or empty one."
+        )
 
 
 def _read_marker(files: Files, path: str) -> dict[str, Any] | None:
@@ -157,7 +173,7 @@ def _read_marker(files: Files, path: str) -> dict[str, Any] | None:
     except (ValueError, TypeError, KeyError):
         known = False
     if not known or not isinstance(written, int):
-        raise FolderError(f"The marker {path}/{MARKER_NAME} is damaged.")
+        raise FolderError(f"The marker {path}/{MARKER_NAME} is damaged; put it back from a copy, or use a new folder.")
     if written > FORMAT:
         raise FolderError(
             f"The data folder {path} has format {written}, written by a newer Klamm; this one reads format {FORMAT}."
@@ -173,7 +189,10 @@ def _make_marker(files: Files, path: str, cluster_id: str, node_id: int) -> dict
 
 def _check_identity(path: str, marker: Mapping[str, Any], node_id: int, cluster_id: str | None) -> None:
     if marker["node_id"] != node_id:
-        raise FolderError(f"The data folder {path} belongs to node {marker['node_id']}; this broker is node {node_id}.")
+        raise FolderError(
+            f"The data folder {path} belongs to node {marker['node_id']}; this broker is node {node_id};"
+            f" set node.id={marker['node_id']}, or choose another folder."
+        )
     if cluster_id is not None and marker["cluster_id"] != cluster_id:
         raise FolderError(
             f"The data folder {path} belongs to cluster {marker['cluster_id']}; this broker is of cluster {cluster_id}."
@@ -225,7 +244,10 @@ def read_state(files: Files, path: str) -> SavedState:
     """A missing or damaged state file is an unclean stop of which nothing is known: every log is read through."""
     try:
         return decode_state(files.read(f"{path}/{STATE_NAME}"))
-    except (FileNotFoundError, ValueError, LookupError, AttributeError):
+    except FileNotFoundError:
+        return NOTHING_SAVED
+    except (ValueError, LookupError, AttributeError):
+        _logger.warning("%s/%s is damaged; all logs are read through instead.", path, STATE_NAME)
         return NOTHING_SAVED
 
 

@@ -75,6 +75,8 @@ class Log(LogBase):
 
     def append(self, batches: WritableBuffer, *, leader_epoch: int, from_client: bool = True) -> Appended | Rejected:
         """Check a batch, give it its offsets, in place, and write it. The broker's own appends may hold several."""
+        if self._segments is None:
+            self.load()
         if self.failure is not None:
             return self._refused(batches)
         config = self.config
@@ -158,6 +160,8 @@ class Log(LogBase):
     def append_as_follower(self, batches: Buffer) -> Appended | Rejected:
         """Append what the leader sent, as it is: offsets, epochs and timestamps are the leader's. A partial batch at
         the end, as fetch answers have, is left out."""
+        if self._segments is None:
+            self.load()
         if self.failure is not None:
             return self._offline()
         now_ms = self._clock.time_ms()

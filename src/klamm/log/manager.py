@@ -175,7 +175,8 @@ class LogManager:
                     logger.info("Recovered %d of %d logs.", done, len(pending))
 
         await asyncio.gather(*(work() for _ in range(min(threads, len(pending)))))
-        logger.info("Recovered %d logs in %.1f s.", done, loop.time() - begun)
+        offline = sum(log.failure is not None for log in self._logs.values())
+        logger.info("Recovered %d logs in %.1f s; %d are offline.", done - offline, loop.time() - begun, offline)
 
     async def _recover(self, name: str, topic_id: bytes, checkpoint: LogState | None) -> None:
         config = self._config_for(_topic_of(name))
@@ -189,10 +190,8 @@ class LogManager:
             self._set_aside_later(name, None, 0)
             return
         log = await self.env.executor.submit(partial(self._open, name, topic_id, config, None, checkpoint))
-        if log.failure:
-            logger.error("The log %s is offline: %s", name, log.failure)
-            if checkpoint is not None:
-                self._checkpoints[name] = checkpoint
+        if log.failure and checkpoint is not None:
+            self._checkpoints[name] = checkpoint
         self._logs[name] = log
         self._ids[name] = topic_id
 
@@ -416,7 +415,7 @@ def _close_all(logs: list[Log]) -> list[LogState | None]:
     for log in logs:
         state = log.close()
         if state is None:
-            logger.error("The log %s is offline and will be recovered at the next start: %s", log.name, log.failure)
+            logger.error("The log %s was offline; the next start looks at it again: %s", log.name, log.failure)
         states.append(state)
     return states
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 from typing import Any
 
 from klamm.apis import registry
@@ -252,4 +253,4 @@ def _why_not_bound(spec: ListenerSpec, error: OSError) -> str:
         return f"The address {where} is in use; stop what listens there, or choose another with --listen."
     if error.errno == errno.EACCES:
         return f"The port {spec.port} may not be opened by this user; choose one above 1023."
-    return f"Cannot listen on {where}: {error.strerror or error}."
+    return f"Cannot listen on {where}: {os.strerror(error.errno) if error.errno else error}."

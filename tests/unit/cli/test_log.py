@@ -112,3 +112,13 @@ def test_a_partitions_folder_on_its_own_can_be_repaired(partition: Path, tmp_pat
     alone = tmp_path / "alone"
     partition.rename(alone)
     assert main(["log", "repair", str(alone), "--yes"]) == 0
+
+
+@pytest.mark.parametrize("name", ["metadata", "topics"])
+def test_repair_leaves_alone_what_is_no_partition(
+    partition: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = partition.parents[1] / name
+    folder.mkdir(exist_ok=True)
+    assert main(["log", "repair", str(folder), "--yes"]) == 2
+    assert "is not a partition's folder" in capsys.readouterr().err

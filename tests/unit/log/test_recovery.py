@@ -6,9 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from klamm.log.results import Appended, LogState
+from klamm.core.errors import ErrorCode
+from klamm.log.results import Appended, LogState, Rejected
 from klamm.log.scan import CHECK_BYTES
 from klamm.records.batch import iter_batches
+from klamm.records.record import Record, encode_batch
 
 LOG = "00000000000000000000.log"
 
@@ -308,3 +310,17 @@ def test_indexes_of_an_earlier_clean_stop_do_not_hide_what_the_segment_got_since
     world.kill()
     found = world.do(world.log.offset_for_timestamp, late, 1 << 62)
     assert found is not None and found.offset == 3
+
+
+@pytest.mark.parametrize("producer_id", [-1, 7])
+def test_files_that_shrank_since_the_clean_stop_are_noticed_at_the_first_append(
+    world: Any, caplog: pytest.LogCaptureFixture, producer_id: int
+) -> None:
+    world.fill(10)
+    world.reopen()
+    del world.file_bytes(LOG)[100:]
+    sequence = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0} if producer_id >= 0 else {}
+    refused = world.log.append(bytearray(encode_batch([Record(0, 0, None, b"x")], **sequence)), leader_epoch=0)
+    assert isinstance(refused, Rejected) and refused.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert f"klamm log repair {world.path}" in caplog.text
+    assert isinstance(world.log.read(0, 1000, limit=10), Rejected)

@@ -53,7 +53,11 @@ class Options:
         for name, text in given.items():
             option = BROKER_OPTIONS.get(name)
             if option is None:
-                (problems if strict else warnings).append(unknown_name(name, BROKER_OPTIONS, "broker option"))
+                if strict:
+                    problems.append(unknown_name(name, BROKER_OPTIONS, "broker option"))
+                else:
+                    # Kafka's own file is full of names that are none here: a hint only where it looks like a slip.
+                    warnings.append(f"ignored: {unknown_name(name, BROKER_OPTIONS, 'broker option', cutoff=0.9)}")
                 continue
             if not option.honoured:
                 warnings.append(f"{name} is known but has no effect in Klamm")
@@ -62,6 +66,8 @@ class Options:
                 sources[name] = source
             except OptionError as error:
                 problems.extend(error.problems)
+        if "compact" in str(given.get("log.cleanup.policy", "")):
+            warnings.append("log.cleanup.policy=compact: this version does not compact; such topics are kept whole")
         made = Options(values, sources, self.warnings + tuple(warnings))
         problems.extend(_contradictions(made))
         if problems:
@@ -166,9 +172,9 @@ def _contradictions(options: Options) -> list[str]:
     return problems
 
 
-def unknown_name(name: str, table: Mapping[str, Option], noun: str) -> str:
+def unknown_name(name: str, table: Mapping[str, Option], noun: str, cutoff: float = 0.6) -> str:
     """A sentence that says a name is not known, with the nearest one that is."""
     import difflib  # only ever needed to word a mistake
 
-    near = difflib.get_close_matches(name, table, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, table, n=1, cutoff=cutoff)
     return f"{name} is not a {noun}" + (f"; did you mean {near[0]}?" if near else "")
