@@ -25,9 +25,10 @@ from klamm.log.folder import DataFolder, FolderError
 from klamm.log.handles import MAX_OPEN_SEGMENTS
 from klamm.log.housekeeping import Intervals
 from klamm.log.manager import LogManager
-from klamm.metadata.image import BrokerEndpoint
+from klamm.metadata.image import BrokerEndpoint, Image
 from klamm.metadata.local import LocalStore
 from klamm.metadata.publisher import Publisher
+from klamm.metadata.replay import Delta
 from klamm.metadata.store import MetadataCorrupt
 from klamm.metadata.topic_config import log_config
 from klamm.replica.manager import ReplicaManager
@@ -38,6 +39,8 @@ from klamm.server.dispatch import Dispatcher
 from klamm.server.lag import LoopLag
 from klamm.server.limits import Limits
 from klamm.server.listener import Server
+
+_TOPICS_NAMED = 5  # in one line of the log
 
 STOP_GRACE_S = 10.0
 """How long a stopping broker waits for clients to take their last answers."""
@@ -58,6 +61,7 @@ class Node:
         self.options = options
         self.lag = LoopLag(env.clock)
         self._max_open_segments = max_open_segments
+        self._started = False
         self._broken = asyncio.Event()
         self._folder: DataFolder | None = None
         self._store: LocalStore | None = None
@@ -122,6 +126,8 @@ class Node:
         server.open()
         logs.start()
         self.lag.start()
+        _logger.info("node %d of cluster %s serves %s", node_id, folder.cluster_id, ", ".join(self.addresses))
+        publisher.subscribe(self._log_topics)
 
     async def _open_logs(self, folder: DataFolder, publisher: Publisher) -> LogManager:
         options = self.options
@@ -199,6 +205,15 @@ class Node:
         """Returns when an invariant is broken and the broker must not go on."""
         await self._broken.wait()
 
+    def _log_topics(self, image: Image, delta: Delta) -> None:
+        if not self._started:  # the subscription itself comes with all topics that there are
+            self._started = True
+            return
+        for what, topics in (("created", delta.created), ("deleted", delta.removed)):
+            if topics:
+                names = ", ".join(topic.name for topic in topics[:_TOPICS_NAMED])
+                _logger.info("%d topics %s: %s%s", len(topics), what, names, ", ..." * (len(topics) > _TOPICS_NAMED))
+
     def log_lag(self) -> None:
         """Write how late the loop was at worst since the last time somebody asked."""
         _logger.warning("loop lag max_ms=%.1f", self.lag.max_s * 1000)
@@ -209,6 +224,7 @@ class Node:
     async def stop(self, *, clean: bool = True) -> None:
         """Finish what is in flight, flush, and mark the stop as clean, unless something is broken."""
         clean = clean and not self._broken.is_set()
+        _logger.info("stopping")
         self.lag.stop()
         if self._server is not None:
             self._server.stop_accepting()
