@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from klamm.core.env import Files, Lock
     from klamm.log.repair import Loss
 
-SUMMARY = "look into the files of a log, and repair one"
 
 _REPAIR = """\
 Reads the whole log of one partition and shows what is damaged and what would be lost. With --yes it takes the damage

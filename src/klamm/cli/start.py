@@ -32,12 +32,17 @@ _FEWEST_SEGMENTS = 32
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("--data", metavar="DIR", help=f"folder for the data (default: ./{_DEFAULT_DATA})")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="where clients connect (default: 127.0.0.1:9092); "
-                        "port 0 takes a free one")  # fmt: skip
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", help="where clients connect; port 0 takes a free one (default: 127.0.0.1:9092)"
+    )
     parser.add_argument("--config", metavar="FILE", help="a properties file; Kafka's server.properties will do")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="set one option; repeatable")
-    parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"],
-                        help="log this and what is worse (default: warning)")  # fmt: skip
+    parser.add_argument(
+        "--log-level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="log this and what is worse (default: warning)",
+    )
     parser.add_argument("--log-file", metavar="FILE", help="log to this file instead of standard error")
     parser.add_argument("--log-json", action="store_true", help="one JSON object for each line of the log")
     parser.set_defaults(run=run)

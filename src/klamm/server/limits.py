@@ -25,7 +25,6 @@ class Limits:
         "max_connections",
         "max_connections_per_host",
         "max_frame_bytes",
-        "max_frame_bytes_before_authentication",
         "max_frame_memory_bytes",
         "max_in_flight_bytes",
         "max_in_flight_bytes_per_connection",
@@ -40,7 +39,6 @@ class Limits:
         self,
         *,
         max_frame_bytes: int = 100 * 1024 * 1024,  # socket.request.max.bytes
-        max_frame_bytes_before_authentication: int = 512 * 1024,  # sasl.server.max.receive.size
         max_frame_memory_bytes: int = 256 * 1024 * 1024,  # queued.max.request.bytes (Kafka: no bound)
         max_in_flight_per_connection: int = 256,  # Kafka: 1; clients pipeline 5 and more
         max_in_flight_bytes_per_connection: int = 64 * 1024 * 1024,
@@ -56,7 +54,6 @@ class Limits:
     ) -> None:
         self.accept_backlog = accept_backlog
         self.max_frame_bytes = max_frame_bytes
-        self.max_frame_bytes_before_authentication = max_frame_bytes_before_authentication
         self.max_frame_memory_bytes = max_frame_memory_bytes
         self.max_in_flight_per_connection = max_in_flight_per_connection
         self.max_in_flight_bytes_per_connection = max_in_flight_bytes_per_connection

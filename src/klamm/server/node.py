@@ -246,7 +246,6 @@ def limits_from(options: Options) -> Limits:
     queued_bytes = options.get_int("queued.max.request.bytes")
     return Limits(
         max_frame_bytes=options.get_int("socket.request.max.bytes"),
-        max_frame_bytes_before_authentication=options.get_int("sasl.server.max.receive.size"),
         max_frame_memory_bytes=queued_bytes if queued_bytes > 0 else in_flight_bytes,
         max_in_flight_per_connection=options.get_int("klamm.connection.inflight.requests"),
         max_in_flight_bytes_per_connection=options.get_int("klamm.connection.inflight.bytes"),

@@ -59,8 +59,9 @@ _SOCKETS = (
         "sasl.server.max.receive.size",
         INT,
         512 * _KIB,
-        "Largest request before a client has authenticated.",
+        "Largest request before a client has authenticated; there is no authentication yet.",
         at_least=1 * _KIB,
+        honoured=False,
     ),
     # The system sizes the buffers of a socket by what it sees on the way; fixed ones only take that away.
     Option(
