@@ -64,6 +64,7 @@ class LogBase:
         "high_watermark",
         "listener",
         "name",
+        "on_availability",
         "path",
         "recovery_point",
         "start_offset",
@@ -78,6 +79,7 @@ class LogBase:
         handles: Handles,
         state: LogState,
         on_create: Callable[[], None] | None,
+        on_availability: Callable[[Any], None] | None = None,
     ) -> None:
         self.env = env
         self.path = path
@@ -90,6 +92,7 @@ class LogBase:
         self.high_watermark = state.high_watermark  # kept here for the replica layer, saved with the state
         self.failure: str | None = None  # why this log is offline
         self.listener: Callable[[Any], None] | None = None  # called with the log: `end_offset` moved, or it failed
+        self.on_availability = on_availability  # called with the log: it went offline, or is back; on the loop or not
         self.dirty_since_ms = -1  # since when something waits for a flush
         self._on_create = on_create
         self._clock = env.clock
@@ -415,6 +418,7 @@ class LogBase:
             if self.failure is reason:  # and nothing worse has happened since
                 self.failure = None
                 self._writer = None
+                self._availability_changed()
                 _logger.warning("The log %s is back; it ends at offset %d.", self.name, self.end_offset)
         elif isinstance(error, OSError):
             self._fail(f"cutting back after a failed write failed as well: {error}")
@@ -430,6 +434,11 @@ class LogBase:
         if self.failure is None:
             _logger.error("The log %s is offline: %s", self.name, reason)
         self.failure = reason
+        self._availability_changed()
+
+    def _availability_changed(self) -> None:
+        if self.on_availability is not None:
+            self.on_availability(self)
 
     def _tell(self) -> None:
         if self.listener is not None:

@@ -61,12 +61,14 @@ class Log(LogBase):
         state: LogState | None,
         checkpoint: LogState | None = None,
         on_create: Callable[[], None] | None = None,
+        on_availability: Callable[[Log], None] | None = None,
     ) -> Log:
         """A log that was closed cleanly with this state, or a fresh one (all zero): no file is touched now.
 
         Without a state it is recovered, which blocks; `checkpoint` is then what is known from before the crash.
-        `on_create` is called when the first append has made the folder."""
-        log = cls(env, path, config, name, handles, state or FRESH, on_create)
+        `on_create` is called when the first append has made the folder, `on_availability` whenever the log has failed
+        or is back: in the executor if that is where it happens."""
+        log = cls(env, path, config, name, handles, state or FRESH, on_create, on_availability)
         if state is None:
             log._recover(checkpoint or FRESH)
         return log
@@ -338,21 +340,21 @@ class Log(LogBase):
 
     def offset_for_timestamp(self, timestamp: int, limit: int) -> TimestampOffset | Rejected | None:
         """The first record at or after the timestamp, below `limit`."""
-        if self.failure is not None:
+        segments = self._loaded()
+        if self.failure is not None:  # maybe only now: this was the first to look into its files
             return self._offline()
         try:
-            return timestamps.first_at_or_after(
-                self._loaded(), timestamp, self.start_offset, min(limit, self.end_offset)
-            )
+            return timestamps.first_at_or_after(segments, timestamp, self.start_offset, min(limit, self.end_offset))
         except (OSError, BatchError) as error:
             return self._unreadable(error)
 
     def max_timestamp_offset(self) -> TimestampOffset | Rejected | None:
         """The record with the largest timestamp."""
+        segments = self._loaded()
         if self.failure is not None:
             return self._offline()
         try:
-            return timestamps.latest(self._loaded(), self.start_offset, self.end_offset)
+            return timestamps.latest(segments, self.start_offset, self.end_offset)
         except (OSError, BatchError) as error:
             return self._unreadable(error)
 

@@ -51,7 +51,10 @@ logger = logging.getLogger("klamm.log")
 
 
 class LogManager:
-    """`watermark` tells the high watermark of a log; where there is one replica that is its end."""
+    """`watermark` tells the high watermark of a log; where there is one replica that is its end.
+
+    `offline` has the partitions whose log has failed, by topic: empty in normal times. `offline_version` grows with
+    every change of it, for whoever keeps what depends on it."""
 
     __slots__ = (
         "_aside_task",
@@ -68,6 +71,8 @@ class LogManager:
         "env",
         "folder",
         "handles",
+        "offline",
+        "offline_version",
         "remover",
         "was_clean",
         "watermark",
@@ -87,6 +92,8 @@ class LogManager:
         self.remover = Remover(env)
         self.was_clean = False  # the last stop
         self.watermark: Callable[[Log], int] = _end_offset
+        self.offline: dict[str, set[int]] = {}
+        self.offline_version = 0
         self._config_for = config_for
         self._housekeeping = Housekeeping(self, intervals)
         self._logs: dict[str, Log] = {}
@@ -194,6 +201,7 @@ class LogManager:
             self._checkpoints[name] = checkpoint
         self._logs[name] = log
         self._ids[name] = topic_id
+        self._note_availability(name)
 
     # ---- logs
 
@@ -227,6 +235,7 @@ class LogManager:
         log = self._logs.pop(name, None)
         self._ids.pop(name, None)
         self._checkpoints.pop(name, None)
+        self._note_availability(name)
         if log is not None:
             self._set_aside_later(name, log, log.config.file_delete_delay_ms)
         elif self._saved.pop(name, None) is not None:
@@ -247,6 +256,7 @@ class LogManager:
                 del self._saved[name]
                 self._logs[name] = log
                 self._ids[name] = saved.topic_id
+                self._note_availability(name)
             else:
                 log.discard()
 
@@ -269,11 +279,43 @@ class LogManager:
             checkpoint=checkpoint,
             handles=self.handles,
             on_create=partial(self._created, name, topic_id),
+            on_availability=self._availability_changed,
         )
 
     def _created(self, name: str, topic_id: bytes) -> None:
         """The first append has made the folder; its first flush makes all names in it durable."""
         self.env.files.open(f"{self.folder.log_path(name)}/{topic_id_name(topic_id)}", create=True).close()
+
+    # ---- logs that are offline
+
+    def _availability_changed(self, log: Log) -> None:
+        """A log has failed, or is back. Off the loop nothing is noted: there logs are opened, cut and closed, and
+        whoever had that done looks afterwards. A log that is not, or no longer, a partition's does not count."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if self._logs.get(log.name) is log:
+            self._note_availability(log.name)
+
+    def _note_availability(self, name: str) -> None:
+        log = self._logs.get(name)
+        failed = log is not None and log.failure is not None
+        if not failed and not self.offline:
+            return
+        parts = split_name(name)
+        assert parts is not None
+        topic, index = parts
+        indexes = self.offline.get(topic, set())
+        if failed == (index in indexes):
+            return
+        self.offline_version += 1
+        if failed:
+            self.offline[topic] = indexes | {index}
+        elif len(indexes) > 1:
+            self.offline[topic] = indexes - {index}
+        else:
+            del self.offline[topic]
 
     # ---- deleted folders
 
@@ -346,6 +388,7 @@ class LogManager:
             await self.env.executor.submit(cut, log)
         finally:
             del self._caps[name]
+            self._note_availability(name)
 
     # ---- the state file, and the end
 

@@ -7,7 +7,7 @@ change goes on. This module must never decide who leads; it does what the image 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicId
@@ -58,6 +58,17 @@ class ReplicaManager:
     def name_of(self, topic_id: bytes) -> str | None:
         topic = self._image.topic_ids.get(TopicId(topic_id))
         return None if topic is None else topic.name
+
+    @property
+    def offline(self) -> Mapping[str, Collection[int]]:
+        """The partitions, by topic, of which this broker has a log that has failed: it can neither lead nor follow them
+        until the log is back. Empty in normal times."""
+        return self._logs.offline
+
+    @property
+    def offline_version(self) -> int:
+        """Grows whenever `offline` changes."""
+        return self._logs.offline_version
 
     def opened(self) -> Iterator[Partition]:
         """The partitions that somebody has asked for since the start."""

@@ -198,7 +198,9 @@ def test_a_kill_with_writes_in_the_queue_loses_only_those(world: Any) -> None:
 def test_lost_queued_writes_are_reported_and_the_log_goes_on(world: Any, free: int) -> None:
     seen: list[tuple[str | None, int]] = []
     world.configure(segment_bytes=4 * len(world.batch()))
+    available: list[bool] = []
     world.log.listener = lambda log: seen.append((log.failure, log.end_offset))
+    world.log.on_availability = lambda log: available.append(log.failure is None)
     world.append(1, base_sequence=0, producer_id=1, producer_epoch=0)
     make_slow(world)
     for i in range(6):
@@ -218,6 +220,7 @@ def test_lost_queued_writes_are_reported_and_the_log_goes_on(world: Any, free: i
     world.executor.run_all()
     world.turn()
     assert world.log.failure is None and world.log.end_offset == end
+    assert available == [False, True]
     # the producer sends again what it has no answer for
     written = end - 2
     assert world.append(1, base_sequence=1 + written, producer_id=1, producer_epoch=0) == Appended(end, end, -1)

@@ -198,6 +198,69 @@ async def test_a_log_that_is_damaged_below_its_recovery_point_is_offline_and_sta
     assert segment.read_bytes() == content
 
 
+async def test_the_manager_knows_which_logs_are_offline(broker: Broker) -> None:
+    manager = broker.manager
+    for topic, partition in (("a", 0), ("a", 1), ("b", 0), ("fine", 0)):
+        append(broker.log(topic, partition))
+    assert (manager.offline, manager.offline_version) == ({}, 0)
+    for version, (topic, partition) in enumerate((("a", 1), ("b", 0), ("a", 0)), 1):
+        broker.log(topic, partition)._fail("broken")
+        assert partition in manager.offline[topic] and manager.offline_version == version
+    broker.log("a", 0)._fail("broken once more")
+    assert (manager.offline, manager.offline_version) == ({"a": {0, 1}, "b": {0}}, 3)
+    gone = broker.log("b")
+    manager.delete("b", 0)
+    assert (manager.offline, manager.offline_version) == ({"a": {0, 1}}, 4)
+    broker.log("b", topic_id=OTHER_ID)
+    gone._fail("nobody cares")
+    assert (manager.offline, manager.offline_version) == ({"a": {0, 1}}, 4)
+    await broker.restart()
+    assert broker.manager.offline == {}, "nothing of it was damaged"
+
+
+async def test_a_log_that_is_found_damaged_is_among_those_that_are_offline(broker: Broker) -> None:
+    for topic in ("start", "use", "retention"):
+        append(broker.log(topic), 3)
+        await broker.log(topic).flush()
+
+    def cut(topic: str) -> None:
+        segment = broker.path / f"topics/{topic}-0/00000000000000000000.log"
+        segment.write_bytes(segment.read_bytes()[:10])
+
+    await broker.manager.save_state()
+    cut("start")
+    manager = await broker.restart(clean=False)
+    assert manager.offline == {"start": {0}}
+    manager = await broker.restart()
+    assert manager.offline == {"start": {0}}
+    cut("use")
+    refused = broker.log("use").offset_for_timestamp(0, 3)  # the first to look into its files
+    assert isinstance(refused, Rejected) and refused.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert manager.offline == {"start": {0}, "use": {0}}
+    cut("retention")
+    await manager.retain_unopened(broker.clock.time_ms())
+    assert manager.offline == {"start": {0}, "use": {0}, "retention": {0}}
+
+
+async def test_a_truncation_that_fails_in_the_executor_is_noticed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(broker.log(), 3)
+    append(broker.log(), 3)
+
+    real = RealFiles.sync_dir
+
+    def refuse(self: RealFiles, path: str) -> None:
+        if path.endswith("/t-0"):
+            raise OSError(5, "broken")
+        real(self, path)
+
+    monkeypatch.setattr(RealFiles, "sync_dir", refuse)
+    with pytest.raises(OSError, match="broken"):
+        await broker.manager.truncate("t", 0, 3)
+    assert broker.manager.offline == {"t": {0}}
+
+
 async def test_a_folder_that_vanished_is_no_empty_log(broker: Broker) -> None:
     append(broker.log(), 3)
     await broker.log().flush()
