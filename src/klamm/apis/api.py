@@ -1,11 +1,11 @@
-"""What an API is, and what its handler sees: `Api`, `Context`, `Pending`, `Encoded`, `Broker`.
+"""What an API is, and what its handler sees: `Api`, `Context`, `Pending`, `Broker`.
 
 The server codes against this module alone. A handler is called on the loop with a decoded request:
 
     def handle(ctx: Context, request: ProduceRequest) -> Answer
 
-and answers with a response message, with an `Encoded` body, with a `Pending` that is set later, with a coroutine,
-or with None for "no answer is sent" (Produce with acks=0).
+and answers with a response message, with a `Pending` that is set later, with a coroutine, or with None for "no answer
+is sent" (Produce with acks=0).
 
 Two rules about memory. The buffers of a request (records are views into the frame) are valid only until `handle`
 returns or first awaits; a handler copies what must live longer. A response may carry `FileRange`s that are not pinned:
@@ -24,6 +24,7 @@ from klamm.core.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from klamm.apis.metadata_cache import MetadataCache
+    from klamm.apis.produce_targets import ProduceTargets
     from klamm.apis.registry import Registry
     from klamm.controller import Controller
     from klamm.core.env import Env
@@ -58,17 +59,7 @@ class Versions(tuple[int, int]):
         return isinstance(version, int) and self[0] <= version <= self[1]
 
 
-class Encoded:
-    """A response body that is encoded already for the version of its request, from the first field after the
-    response header. For answers that are the same for many (the full Metadata answer)."""
-
-    __slots__ = ("body",)
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-
-
-Response: TypeAlias = "Message | Encoded"
+Response: TypeAlias = "Message"
 
 
 class Hangup(BrokerError):
@@ -128,6 +119,7 @@ class Pending:
 Answer: TypeAlias = "Response | Pending | Awaitable[Response] | None"
 Handler: TypeAlias = "Callable[[Context, Any], Answer]"
 ErrorAnswer: TypeAlias = "Callable[[Any, int, ErrorCode], Response | None]"
+Shortcut: TypeAlias = "Callable[[Context, memoryview, int], bytes | Answer]"
 
 
 class Api:
@@ -138,9 +130,13 @@ class Api:
 
     `on_error(request, version, code)` makes the answer for a request whose handler failed as a whole; without one
     (or where it returns None) the server closes the connection.
+
+    `shortcut(ctx, frame, body)` may answer a request of a frequent shape without decoding it: with the encoded body of
+    the answer, or with what `handle` would return. None means that it has done nothing, and that the request goes to
+    `handle`. It must do exactly what `handle` would; it is only quicker.
     """
 
-    __slots__ = ("advertised", "handle", "key", "name", "on_error", "request", "versions")
+    __slots__ = ("advertised", "handle", "key", "name", "on_error", "request", "shortcut", "versions")
 
     def __init__(
         self,
@@ -151,6 +147,7 @@ class Api:
         versions: tuple[int, int],
         advertised: tuple[int, int] | None = None,
         on_error: ErrorAnswer | None = None,
+        shortcut: Shortcut | None = None,
     ) -> None:
         self.key = key
         self.name = request.__name__.removesuffix("Request")
@@ -159,6 +156,7 @@ class Api:
         self.advertised = Versions(*(advertised or versions))
         self.handle = handle
         self.on_error = on_error
+        self.shortcut = shortcut
 
     def __repr__(self) -> str:
         return f"<Api {self.key} {self.name} {self.versions.first}-{self.versions.last}>"
@@ -264,6 +262,7 @@ class Broker:
         "metadata_cache",
         "node_id",
         "options",
+        "produce_targets",
         "producer_ids",
         "purgatory",
         "replicas",
@@ -285,6 +284,7 @@ class Broker:
         producer_ids: ProducerIds,
         apis: Registry,
         metadata_cache: MetadataCache,
+        produce_targets: ProduceTargets,
         authorizer: Authorizer | None = None,
     ) -> None:
         self.env = env
@@ -299,6 +299,7 @@ class Broker:
         self.producer_ids = producer_ids
         self.apis = apis
         self.metadata_cache = metadata_cache
+        self.produce_targets = produce_targets
         self.authorizer = authorizer
 
     @property

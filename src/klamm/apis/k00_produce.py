@@ -6,6 +6,7 @@ Unusual:
 - acks=0 gets no answer; an error then closes the connection, so that the producer looks for its leader anew.
 - Topics go by id from v13 on. A wrong leader is answered with the right one from v10 on (KIP-951).
 - A batch compressed with zstd is refused before v7, which brought that codec (KIP-110).
+- The usual small request takes a shortcut around the codec (see produce_targets).
 - There are no transactions yet: a transactional batch is answered with INVALID_TXN_STATE (see replica.partition).
 """
 
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from klamm.apis.api import Answer, Api, Context, Hangup, Operation, Pending, ResourceType
+from klamm.apis.produce_targets import FIRST_VERSION
 from klamm.core.errors import ErrorCode
-from klamm.log.results import Rejected
+from klamm.log.results import Appended, Rejected
 from klamm.records.batch import CODEC_MASK
 from klamm.replica.produce import ALL, LEADER, NOBODY, Awaited, DelayedProduce
 from klamm.wire.messages.k00_produce import (
@@ -46,18 +48,33 @@ def handle(ctx: Context, request: ProduceRequest) -> Answer:
     if acks != ALL and acks != LEADER and acks != NOBODY:
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
     work = _Produce(ctx, acks)
-    responses = [work.topic(topic) for topic in request.topic_data]
-    work.wake()
-    response = ProduceResponse(responses=responses, throttle_time_ms=ctx.throttle_time_ms)
-    if acks == NOBODY:
-        if work.failed:
-            raise Hangup(work.failed, f"with acks=0, {work.failed.name} has no other answer")
+    return work.answer([work.topic(topic) for topic in request.topic_data], request.timeout_ms)
+
+
+def shortcut(ctx: Context, frame: memoryview, body: int) -> bytes | Answer:
+    """One batch for one partition, and what comes of it but rarely is left to `_Produce`."""
+    broker = ctx.broker
+    if ctx.api_version < FIRST_VERSION or broker.authorizer is not None or ctx.throttle_time_ms:
         return None
-    if work.moved:
-        _add_leaders(ctx, response, work.moved)
-    if work.awaited:
-        return _wait(ctx, request, response, work)
-    return response
+    found = broker.produce_targets.find(ctx.api_version, frame, body)
+    if found is None:
+        return None
+    target, records = found
+    partition = target.partition
+    result = partition.append(records, target.acks)
+    log = partition.log
+    if (
+        log is not None
+        and isinstance(result, Appended)
+        and result.last_offset < (partition.high_watermark if target.acks == ALL else log.end_offset)
+    ):
+        if partition.waiters:
+            partition.wake()
+        return target.success(result.base_offset, result.append_time_ms, log.start_offset)
+    work = _Produce(ctx, target.acks)
+    answer = work.appended(partition, target.index, result)
+    topic = TopicProduceResponse(name=target.name, topic_id=target.topic_id, partition_responses=[answer])
+    return work.answer([topic], target.timeout_ms)
 
 
 class _Produce:
@@ -106,12 +123,15 @@ class _Produce:
             self.failed = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             return _error(data.index, self.failed, f"zstd needs a produce request of v{_ZSTD_SINCE} or later")
         result = partition.append(records, self.acks)  # type: ignore[arg-type] # never a FileRange when decoded
+        return self.appended(partition, data.index, result)
+
+    def appended(self, partition: Partition, index: int, result: Appended | Rejected) -> PartitionProduceResponse:
         if isinstance(result, Rejected):
-            return self._rejected(partition, data.index, result)
+            return self._rejected(partition, index, result)
         log = partition.log
         assert log is not None
         response = PartitionProduceResponse(
-            index=data.index,
+            index=index,
             base_offset=result.base_offset,
             log_append_time_ms=result.append_time_ms,
             log_start_offset=log.start_offset,
@@ -144,7 +164,19 @@ class _Produce:
         else:
             self.touched = [self.touched, partition]
 
-    def wake(self) -> None:
+    def answer(self, responses: list[TopicProduceResponse], timeout_ms: int) -> Answer:
+        """All appends are made."""
+        self._wake()
+        response = ProduceResponse(responses=responses, throttle_time_ms=self.ctx.throttle_time_ms)
+        if self.acks == NOBODY:
+            if self.failed:
+                raise Hangup(self.failed, f"with acks=0, {self.failed.name} has no other answer")
+            return None
+        if self.moved:
+            _add_leaders(self.ctx, response, self.moved)
+        return self._wait(response, timeout_ms) if self.awaited else response
+
+    def _wake(self) -> None:
         """Tell the waiting fetches, after the last append: one that waits for several partitions is woken once."""
         touched = self.touched
         if touched is None:
@@ -155,28 +187,27 @@ class _Produce:
         elif touched.waiters:
             touched.wake()
 
+    def _wait(self, response: ProduceResponse, timeout_ms: int) -> Pending:
+        awaited, answers = self.awaited, self.answers
+        assert awaited is not None and answers is not None
+        pending = Pending()
+
+        def done(awaited: Sequence[Awaited]) -> None:
+            for one, answer in zip(awaited, answers, strict=True):
+                if one.error:
+                    answer.error_code = one.error
+                    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+            pending.set(response)
+
+        delayed = DelayedProduce(awaited, self.acks, done)
+        if not delayed.hold(self.ctx.broker.purgatory, max(timeout_ms, 0) / 1000):
+            delayed.complete(timed_out=True)
+        pending.on_cancel(delayed.cancel)
+        return pending
+
 
 def _is_zstd(records: memoryview) -> bool:
     return len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == _ZSTD
-
-
-def _wait(ctx: Context, request: ProduceRequest, response: ProduceResponse, work: _Produce) -> Answer:
-    awaited, answers = work.awaited, work.answers
-    assert awaited is not None and answers is not None
-    pending = Pending()
-
-    def done(awaited: Sequence[Awaited]) -> None:
-        for one, answer in zip(awaited, answers, strict=True):
-            if one.error:
-                answer.error_code = one.error
-                answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-        pending.set(response)
-
-    delayed = DelayedProduce(awaited, request.acks, done)
-    if not delayed.hold(ctx.broker.purgatory, max(request.timeout_ms, 0) / 1000):
-        delayed.complete(timed_out=True)
-    pending.on_cancel(delayed.cancel)
-    return pending
 
 
 def _error(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
@@ -215,4 +246,4 @@ def on_error(request: ProduceRequest, version: int, code: ErrorCode) -> ProduceR
     return None if request.acks == NOBODY else _refuse(request, code)
 
 
-API = Api(ProduceRequest, handle, key=0, versions=(3, 13), advertised=(0, 13), on_error=on_error)
+API = Api(ProduceRequest, handle, key=0, versions=(3, 13), advertised=(0, 13), on_error=on_error, shortcut=shortcut)

@@ -7,7 +7,7 @@ Unusual:
   creation, so the client sees the topic in the first answer instead of after some LEADER_NOT_AVAILABLE. Internal
   topics are not made that way: whoever needs them knows how many partitions and which options they must have.
 - A topic that is asked for twice is answered once.
-- The answer for all topics is cached in its encoded form (see metadata_cache).
+- Answers that only tell of topics that exist are kept in their encoded form (see metadata_cache).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from klamm import wire
 from klamm.apis.api import CLUSTER_NAME, Answer, Api, Context, Operation, ResourceType
 from klamm.apis.leaders import Address, addresses
+from klamm.apis.metadata_cache import MAX_REQUEST_BYTES
 from klamm.controller import NewTopic
 from klamm.controller.names import problem_with_name
 from klamm.core.errors import ErrorCode
@@ -66,7 +67,8 @@ _CLUSTER_OPERATIONS = (
 def handle(ctx: Context, request: MetadataRequest) -> Answer:
     asked = request.topics
     if asked is None or (not asked and ctx.api_version == 0):
-        return _all_topics(ctx, request)
+        image = ctx.broker.image
+        return _respond(ctx, request, image, _every(ctx, image))
     if _TOPIC_ID_FIELD <= ctx.api_version < _BY_ID and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
         return on_error(request, ctx.api_version, ErrorCode.INVALID_REQUEST)
     asked = list({(t.name, t.topic_id): t for t in asked}.values())
@@ -76,21 +78,31 @@ def handle(ctx: Context, request: MetadataRequest) -> Answer:
     return _some_topics(ctx, request, asked, denied)
 
 
-def _all_topics(ctx: Context, request: MetadataRequest) -> Answer:
-    plain = not (
-        ctx.throttle_time_ms
-        or request.include_topic_authorized_operations
-        or request.include_cluster_authorized_operations
-    )
+def shortcut(ctx: Context, frame: memoryview, body: int) -> bytes | None:
+    """Nothing but topics that are there, of which nothing is hidden from anybody: an answer that can be kept."""
+    broker = ctx.broker
+    if broker.authorizer is not None or ctx.throttle_time_ms or len(frame) - body > MAX_REQUEST_BYTES:
+        return None
+    key = (ctx.api_version, ctx.peer.listener, frame[body:].tobytes())
+    answer = broker.metadata_cache.get(broker.metadata.image, key)
+    if answer is None:
+        answer = _fresh(ctx, key[2])
+        if answer is not None:
+            broker.metadata_cache.put(key, answer)
+    return answer
+
+
+def _fresh(ctx: Context, body: bytes) -> bytes | None:
+    try:
+        request = wire.decode(MetadataRequest, body, ctx.api_version, allow_trailing=True)
+    except wire.ProtocolError:
+        return None  # the dispatcher finds it again
     image = ctx.broker.image
-    if plain and ctx.broker.authorizer is None:
-        return ctx.broker.metadata_cache.get(
-            image,
-            ctx.api_version,
-            ctx.listener,
-            lambda: wire.encode(_respond(ctx, request, image, _every(ctx, image)), ctx.api_version),
-        )
-    return _respond(ctx, request, image, _every(ctx, image))
+    for one in request.topics or ():
+        if image.topics.get(one.name or "") is None and image.topic_by_id(one.topic_id) is None:
+            return None
+    answer = handle(ctx, request)
+    return wire.encode(answer, ctx.api_version) if isinstance(answer, MetadataResponse) else None
 
 
 def _every(ctx: Context, image: Image) -> list[MetadataResponseTopic]:
@@ -256,4 +268,4 @@ def on_error(request: MetadataRequest, version: int, code: ErrorCode) -> Metadat
     return MetadataResponse(topics=topics, error_code=code)
 
 
-API = Api(MetadataRequest, handle, key=3, versions=(0, 13), on_error=on_error)
+API = Api(MetadataRequest, handle, key=3, versions=(0, 13), on_error=on_error, shortcut=shortcut)

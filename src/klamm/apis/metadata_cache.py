@@ -1,36 +1,48 @@
-"""The full Metadata answer, encoded once for all who ask.
+"""Metadata answers in their encoded form, kept until the image changes.
 
-Many clients ask for all topics, and with ten thousand partitions one such answer takes tens of milliseconds to build.
-It depends on the image, the version and the listener alone, as long as nothing is authorized, throttled or asked for
-beside it; so it is kept until the image changes.
+Many clients ask the same, again and again: for all topics, which with ten thousand partitions takes tens of
+milliseconds to put together, or for the few that they use. As long as nothing is authorized or throttled the answer
+depends on the image, the version, the listener and the bytes of the request alone; so these bytes are the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TypeAlias
 
-from klamm.apis.api import Encoded
-from klamm.metadata.image import Image
+from klamm.metadata.image import EMPTY, Image
 
-MAX_ENTRIES = 64  # versions in use times listeners; more than that means somebody plays with versions
+MAX_BYTES = 8 * 1024 * 1024
+"""Of answers and requests together; beyond that, all are forgotten."""
+MAX_REQUEST_BYTES = 4096
+"""Longer requests are not worth keeping."""
+
+Key: TypeAlias = tuple[int, str, bytes]
+"""Version, listener, body of the request."""
 
 
 class MetadataCache:
-    __slots__ = ("_answers", "_image")
+    __slots__ = ("_answers", "_bytes", "image")
 
     def __init__(self) -> None:
-        self._image: Image | None = None
-        self._answers: dict[tuple[int, str], Encoded] = {}
+        self.image: Image = EMPTY  # the one that the answers are of
+        self._answers: dict[Key, bytes] = {}
+        self._bytes = 0
 
-    def get(self, image: Image, version: int, listener: str, encode: Callable[[], bytes]) -> Encoded:
-        """The answer for this image, made by `encode` the first time."""
-        if image is not self._image:
-            self._image = image
-            self._answers.clear()
-        key = (version, listener)
-        answer = self._answers.get(key)
-        if answer is None:
-            if len(self._answers) >= MAX_ENTRIES:
-                self._answers.clear()
-            answer = self._answers[key] = Encoded(encode())
-        return answer
+    def get(self, image: Image, key: Key) -> bytes | None:
+        if image is not self.image:
+            self.image = image
+            self._forget()
+        return self._answers.get(key)
+
+    def put(self, key: Key, answer: bytes) -> None:
+        """An answer of the image that `get` was just called with."""
+        size = len(key[2]) + len(answer)
+        if self._bytes + size > MAX_BYTES:
+            self._forget()
+        if size <= MAX_BYTES:
+            self._answers[key] = answer
+            self._bytes += size
+
+    def _forget(self) -> None:
+        self._answers.clear()
+        self._bytes = 0

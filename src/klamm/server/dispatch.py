@@ -14,15 +14,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from struct import Struct as Packer
 from typing import Any
 
-from klamm.apis.api import Api, Broker, Context, Encoded, Pending, Response
+from klamm.apis.api import Answer, Api, Broker, Context, Pending, Response
 from klamm.core.env import Clock, Part
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.server.connection import Connection
 from klamm.server.logging import LimitedLog
 from klamm.server.outbox import Slot
 from klamm.wire import ProtocolError, Struct, decode
-from klamm.wire.frames import API_VERSIONS, decode_request_header, encode_response
-from klamm.wire.messages import first_flexible
+from klamm.wire.frames import API_VERSIONS, decode_request_header, encode_response, size_of
+from klamm.wire.messages import NEVER, first_flexible
 
 _logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class Route:
         "api",
         "failures",
         "first",
+        "flexible",
         "handle",
         "last",
         "max_s",
@@ -45,6 +46,7 @@ class Route:
         "request_bytes",
         "requests",
         "response_bytes",
+        "shortcut",
         "total_s",
     )
 
@@ -53,6 +55,9 @@ class Route:
         self.first, self.last = api.versions
         self.request = api.request
         self.handle = api.handle
+        self.shortcut = api.shortcut
+        # ApiVersions always answers with the old header, because who asks does not know yet what we understand.
+        self.flexible = first_flexible(api.key) if api.key != API_VERSIONS else NEVER
         self.requests = 0
         self.request_bytes = 0
         self.response_bytes = 0
@@ -60,9 +65,14 @@ class Route:
         self.total_s = 0.0
         self.max_s = 0.0
 
-    def answered(self, parts: list[Part], took_s: float) -> None:
-        for part in parts:
-            self.response_bytes += part.size if isinstance(part, tuple) else len(part)
+    def frame(self, body: bytes, version: int, correlation_id: int) -> bytes:
+        """A response whose body is encoded already."""
+        if version >= self.flexible:
+            return _FLEXIBLE_HEAD.pack(len(body) + 5, correlation_id) + body
+        return _HEAD.pack(len(body) + 4, correlation_id) + body
+
+    def answered(self, response_bytes: int, took_s: float) -> None:
+        self.response_bytes += response_bytes
         self.total_s += took_s
         if took_s > self.max_s:
             self.max_s = took_s
@@ -87,27 +97,49 @@ class Dispatcher:
         started = self.now()
         try:
             key, version, correlation_id, client_id, body = decode_request_header(frame)
-            route = self.routes.get(key)
-            if route is None or not route.first <= version <= route.last:
-                self._refuse(connection, key, version, correlation_id)
+        except ProtocolError as error:
+            self._malformed(connection, frame, error)
+            return
+        route = self.routes.get(key)
+        if route is None or not route.first <= version <= route.last:
+            self._refuse(connection, key, version, correlation_id)
+            return
+        size = len(frame)
+        route.requests += 1
+        route.request_bytes += size
+        context = Context(self._broker, connection.peer, version, client_id)
+        answer: bytes | Answer = None
+        failure: Exception | None = None
+        if route.shortcut is not None:
+            try:
+                answer = route.shortcut(context, frame, body)
+            except Exception as error:  # noqa: BLE001 - as below
+                failure = error
+            if type(answer) is bytes:
+                response = route.frame(answer, version, correlation_id)
+                connection.outbox.answer([response])
+                route.answered(len(response), self.now() - started)
                 return
-            route.requests += 1
-            route.request_bytes += len(frame)
+        try:
             # As with Kafka, bytes behind the last field are let pass.
             request = decode(route.request, frame, version, body, allow_trailing=True)
         except ProtocolError as error:
             self._malformed(connection, frame, error)
             return
         try:
-            answer = route.handle(Context(self._broker, connection.peer, version, client_id), request)
+            if failure is not None:
+                raise failure
+            if answer is None:
+                answer = route.handle(context, request)
             if isinstance(answer, Struct):
                 parts = encode_response(answer, key, version, correlation_id)
                 connection.outbox.answer(parts)
-                route.answered(parts, self.now() - started)
+                route.answered(size_of(parts), self.now() - started)
             elif answer is None:
-                route.answered([], self.now() - started)
+                route.answered(0, self.now() - started)
             else:
-                _Call(self, connection, route, version, correlation_id, request, started).take(answer, len(frame))
+                assert not isinstance(answer, bytes)
+                _Call(self, connection, route, version, correlation_id, request, started).take(answer, size)
         except Exception as error:  # noqa: BLE001 - whatever a handler does, the broker goes on
             _Call(self, connection, route, version, correlation_id, request, started).fail(error)
 
@@ -133,7 +165,7 @@ class Dispatcher:
 
 
 class _Call:
-    """A request whose answer is not simply there: it comes later, is encoded already, or the handler failed."""
+    """A request whose answer is not simply there: it comes later, or the handler failed."""
 
     __slots__ = (
         "_connection",
@@ -165,10 +197,7 @@ class _Call:
         self._started = started
         self._slot: Slot | None = None
 
-    def take(self, answer: Encoded | Pending | Awaitable[Response], frame_bytes: int) -> None:
-        if isinstance(answer, Encoded):
-            self._respond(answer)
-            return
+    def take(self, answer: Pending | Awaitable[Response], frame_bytes: int) -> None:
         slot = self._slot = self._connection.outbox.reserve(frame_bytes)
         if isinstance(answer, Pending):
             slot.cancel = answer.cancel
@@ -204,19 +233,14 @@ class _Call:
     def _encode(self, response: Response | None) -> list[Part]:
         if response is None:
             return []
-        key = self._route.api.key
-        if isinstance(response, Encoded):
-            flexible = self._version >= first_flexible(key) and key != API_VERSIONS
-            head = _FLEXIBLE_HEAD if flexible else _HEAD
-            return [head.pack(head.size - 4 + len(response.body), self._correlation_id), response.body]
-        return encode_response(response, key, self._version, self._correlation_id)
+        return encode_response(response, self._route.api.key, self._version, self._correlation_id)
 
     def _deliver(self, parts: list[Part]) -> None:
         if self._slot is None:
             self._connection.outbox.answer(parts)
         else:
             self._slot.fill(parts)
-        self._route.answered(parts, self._dispatcher.now() - self._started)
+        self._route.answered(size_of(parts), self._dispatcher.now() - self._started)
 
     def fail(self, error: Exception) -> None:
         """The handler failed as a whole. Must not raise."""

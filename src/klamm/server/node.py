@@ -16,6 +16,7 @@ from typing import Any
 from klamm.apis import registry
 from klamm.apis.api import Broker
 from klamm.apis.metadata_cache import MetadataCache
+from klamm.apis.produce_targets import ProduceTargets
 from klamm.controller import BrokerRegistration, Controller
 from klamm.core.env import Env
 from klamm.core.errors import BrokerError
@@ -115,6 +116,7 @@ class Node:
             producer_ids=ProducerIds(lambda: controller.allocate_producer_ids(node_id)),
             apis=apis,
             metadata_cache=MetadataCache(),
+            produce_targets=ProduceTargets(replicas),
         )
         dispatcher = Dispatcher(broker, apis, env.clock, self._on_broken)
         server = self._server = Server(env, limits_from(options), dispatcher)

@@ -25,6 +25,8 @@ API_VERSIONS = 18
 
 R = TypeVar("R", bound=Response)
 
+_new = tuple.__new__  # half the time of calling a NamedTuple
+
 _REQUEST_HEAD = Packer(">hhih")  # key, version, correlation id, length of the client id
 _SIZED_REQUEST_HEAD = Packer(">ihhih")
 _SIZED_RESPONSE_HEAD = Packer(">ii")
@@ -60,7 +62,7 @@ def decode_request_header(frame: Buffer) -> RequestHead:
             pos += 1
             if count:
                 pos = skip_tags(frame, pos, len(frame), count)
-        return RequestHead(key, version, correlation_id, client_id, pos)
+        return _new(RequestHead, (key, version, correlation_id, client_id, pos))
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"the request header is malformed: {error}") from error
 
@@ -90,7 +92,7 @@ def encode_response(message: Response, api_key: int, version: int, correlation_i
         body = b"".join(out)
         return [head.pack(size + len(body), correlation_id) + body]
     parts = join_between(out, cuts)
-    parts[0] = head.pack(size + _size_of(parts), correlation_id) + parts[0]  # type: ignore[operator]
+    parts[0] = head.pack(size + size_of(parts), correlation_id) + parts[0]  # type: ignore[operator]
     return parts
 
 
@@ -117,8 +119,9 @@ def _body(message: Struct, version: int) -> tuple[list[Any], int]:
         body = b"".join(out)
         return [body], len(body)
     parts = join_between(out, cuts)
-    return parts, _size_of(parts)
+    return parts, size_of(parts)
 
 
-def _size_of(parts: list[Part]) -> int:
+def size_of(parts: list[Part]) -> int:
+    """Bytes on the wire."""
     return sum(part.size if isinstance(part, tuple) else len(part) for part in parts)

@@ -12,8 +12,9 @@ import pytest
 
 from klamm import wire
 from klamm.apis import registry
-from klamm.apis.api import Answer, Api, Broker, Context, Encoded, Operation, Peer, Pending, ResourceType
+from klamm.apis.api import Answer, Api, Broker, Context, Operation, Peer, Pending, ResourceType
 from klamm.apis.metadata_cache import MetadataCache
+from klamm.apis.produce_targets import ProduceTargets
 from klamm.controller import BrokerRegistration, Controller, NewTopic
 from klamm.core.env import Env, FileRange
 from klamm.core.env.real import real_env
@@ -39,7 +40,8 @@ M = TypeVar("M")
 class Harness:
     """`call` is what a client does; the rest are short cuts to the state behind it."""
 
-    def __init__(self, env: Env, path: Path, options: Options) -> None:
+    def __init__(self, env: Env, path: Path, options: Options, shortcuts: bool = True) -> None:
+        self.shortcuts = shortcuts
         self.env = env
         self.path = path
         self.options = options
@@ -77,6 +79,7 @@ class Harness:
             producer_ids=ProducerIds(lambda: self.controller.allocate_producer_ids(NODE)),
             apis=self.apis,
             metadata_cache=MetadataCache(),
+            produce_targets=ProduceTargets(replicas),
         )
 
     async def stop(self) -> None:
@@ -98,8 +101,11 @@ class Harness:
     def begin(self, request: wire.Struct, version: int, listener: str = "PLAINTEXT") -> Answer:
         """What the handler returns for a request as it comes off the wire (in a writable frame)."""
         api = self.api(request)
-        frame = bytearray(wire.encode(request, version))
-        return api.handle(self.context(version, listener), wire.decode(type(request), frame, version))
+        frame = memoryview(bytearray(wire.encode(request, version)))
+        context = self.context(version, listener)
+        if self.shortcuts and api.shortcut is not None and (answer := api.shortcut(context, frame, 0)) is not None:
+            return answer
+        return api.handle(context, wire.decode(type(request), frame, version))
 
     async def call(self, request: wire.Struct, version: int, listener: str = "PLAINTEXT") -> Any:
         """The response as a client decodes it; None if there is none."""
@@ -108,7 +114,7 @@ class Harness:
     def decoded(self, request: wire.Struct, version: int, response: Any) -> Any:
         if response is None:
             return None
-        body = response.body if isinstance(response, Encoded) else joined(wire.encode_parts(response, version))
+        body = response if isinstance(response, bytes) else joined(wire.encode_parts(response, version))
         return wire.decode(response_type(request.__api_key__), body, version)
 
     async def create(self, name: str = "t", partitions: int = 1, **configs: str) -> bytes:
@@ -179,14 +185,20 @@ def tools() -> type[Tools]:
     return Tools
 
 
+@pytest.fixture(params=[True, False], ids=["", "decoded"])
+def shortcuts(request: pytest.FixtureRequest) -> bool:
+    """Every test of a handler runs with and without the API's shortcut: nobody may see a difference."""
+    return bool(request.param)
+
+
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Coroutine[Any, Any, Harness]]]:
+async def start(tmp_path: Path, shortcuts: bool) -> AsyncIterator[Callable[..., Coroutine[Any, Any, Harness]]]:
     """`await start(option="value", ...)` is a broker with these options (underscores for dots)."""
     running: list[Harness] = []
 
     async def begin(**given: str) -> Harness:
         options = Options.from_mapping({name.replace("_", "."): value for name, value in given.items()})
-        harness = Harness(real_env(seed=1), tmp_path / f"data{len(running)}", options)
+        harness = Harness(real_env(seed=1), tmp_path / f"data{len(running)}", options, shortcuts)
         await harness.start()
         running.append(harness)
         return harness

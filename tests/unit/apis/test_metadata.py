@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from klamm.apis.api import CLUSTER_NAME, Encoded, Operation, ResourceType
+from klamm.apis import metadata_cache
+from klamm.apis.api import CLUSTER_NAME, Operation, ResourceType
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import ZERO_UUID
 from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
@@ -63,15 +64,39 @@ async def test_all_topics_is_empty_in_v0_and_null_from_v1_on(node: Any) -> None:
         assert none.topics == [] and len(none.brokers) == 1
 
 
-async def test_the_full_answer_is_encoded_once_for_an_image(node: Any) -> None:
+@pytest.mark.parametrize("request_", [every(), ask("a")], ids=["all", "one"])
+@pytest.mark.parametrize("shortcuts", [True])
+async def test_an_answer_is_encoded_once_for_an_image(node: Any, request_: MetadataRequest) -> None:
     await node.create("a")
-    first = node.begin(every(), 9)
-    assert isinstance(first, Encoded)
-    assert node.begin(every(), 9) is first
-    assert node.begin(every(), 9, "OTHER") is not first
-    assert node.begin(every(), 8) is not first
+    first = node.begin(request_, 9)
+    assert isinstance(first, bytes)
+    assert node.begin(request_, 9) is first
+    assert node.begin(request_, 9, "OTHER") != first
+    assert node.begin(request_, 8) != first
     await node.create("b")
+    assert node.begin(request_, 9) is not first
     assert names_of(await node.call(every(), 9)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("shortcuts", [True])
+async def test_kept_answers_are_bounded(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_cache, "MAX_BYTES", 200)
+    for name in ("a", "b", "c"):
+        await node.create(name)
+    first = node.begin(ask("a"), 9)
+    assert node.begin(ask("a"), 9) is first
+    node.begin(ask("b"), 9)
+    node.begin(ask("c"), 9)
+    assert node.begin(ask("a"), 9) is not first
+    assert node.begin(ask("a"), 9) == first
+
+
+async def test_what_is_hidden_or_not_there_is_not_kept(node: Any, tools: Any) -> None:
+    await node.create("a")
+    await node.call(ask("a"), 9)
+    node.broker.authorizer = tools.deny((Operation.DESCRIBE, ResourceType.TOPIC, "a"))
+    response = await node.call(ask("a"), 9)
+    assert response.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def test_each_listener_has_its_own_addresses(node: Any) -> None:

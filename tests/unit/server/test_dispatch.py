@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm.apis.api import Api, Context, Encoded, Pending
+from klamm.apis.api import Api, Context, Pending
 from klamm.core.env.real import RealClock
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.server.connection import Connection, Shared
@@ -32,11 +32,19 @@ class Bench:
         self.broken: list[BaseException] = []
         self.contexts: list[Context] = []
         self.on_heartbeat: Callable[[HeartbeatRequest], Any] = lambda request: HeartbeatResponse(error_code=7)
+        self.shortcut: Callable[[bytes], Any] = lambda body: None
         self.on_produce: Callable[[ProduceRequest], Any] = lambda request: ProduceResponse()
         self.dispatcher = Dispatcher(
             BROKER,
             [
-                Api(HeartbeatRequest, self._heartbeat, key=12, versions=(0, 4), on_error=self._heartbeat_error),
+                Api(
+                    HeartbeatRequest,
+                    self._heartbeat,
+                    key=12,
+                    versions=(0, 4),
+                    on_error=self._heartbeat_error,
+                    shortcut=lambda ctx, frame, body: self.shortcut(bytes(frame[body:])),
+                ),
                 Api(ProduceRequest, lambda ctx, r: self.on_produce(r), key=0, versions=(3, 13), advertised=(0, 13)),
                 Api(ApiVersionsRequest, lambda ctx, r: ApiVersionsResponse(), key=18, versions=(0, 4)),
             ],
@@ -124,14 +132,46 @@ async def test_what_is_not_served_or_makes_no_sense_costs_that_connection(
     await good.receive()
 
 
-async def test_an_encoded_answer_gets_the_header_of_its_version(serve: Any, bench: Bench) -> None:
+async def test_what_a_shortcut_encodes_gets_the_header_of_its_version(serve: Any, bench: Bench) -> None:
     place = await serve(bench.dispatcher)
     client = await place.connect()
     for version in (1, 4):
         response = HeartbeatResponse(throttle_time_ms=3, error_code=5)
-        bench.on_heartbeat = lambda request, r=response, v=version: Encoded(encode(r, v))  # type: ignore[misc]
+        body = encode(HeartbeatRequest(group_id="g"), version)
+        bench.shortcut = lambda found, r=response, v=version, b=body: encode(r, v) if found == b else None  # type: ignore[misc]
         client.send(heartbeat(version, 9))
         assert decode_response(HeartbeatResponse, await client.receive(), version) == (9, response)
+    assert not bench.contexts
+    assert bench.dispatcher.routes[12].requests == 2
+
+
+async def test_a_shortcut_may_answer_as_a_handler_does(serve: Any, bench: Bench) -> None:
+    place = await serve(bench.dispatcher)
+    client = await place.connect()
+    pending = Pending()
+    answers = [pending, HeartbeatResponse(error_code=2)]
+    bench.shortcut = lambda body: answers.pop(0)
+    client.send(heartbeat(4, 1), heartbeat(4, 2))
+    await place.until(lambda: not answers)
+    pending.set(HeartbeatResponse(error_code=1))
+    for expected in (1, 2):
+        answer = decode_response(HeartbeatResponse, await client.receive(), 4)
+        assert answer == (expected, HeartbeatResponse(error_code=expected))
+    assert not bench.contexts
+
+
+async def test_a_shortcut_that_fails_is_answered_like_a_handler_that_fails(serve: Any, bench: Bench) -> None:
+    place = await serve(bench.dispatcher)
+    client = await place.connect()
+
+    def fail(body: bytes) -> None:
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "no disk")
+
+    bench.shortcut = fail
+    client.send(heartbeat(4, 3))
+    answer = decode_response(HeartbeatResponse, await client.receive(), 4)
+    assert answer == (3, HeartbeatResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
+    assert not bench.contexts
 
 
 async def test_a_pending_answer_keeps_its_place(serve: Any, bench: Bench) -> None:
