@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import cast
 
 from klamm.core.options import Options, resolve
 from klamm.log.config import LogConfig
-from klamm.metadata.image import Image
+from klamm.metadata.image import TOPIC_RESOURCE, Image
+from klamm.metadata.replay import Delta
 
 _DEFAULT = "log config without topic configs"
+
+_log = logging.getLogger(__name__)
 
 
 def log_config(image: Image, topic: str, options: Options) -> LogConfig:
@@ -46,3 +50,15 @@ def _log_config(configs: Mapping[str, str], options: Options) -> LogConfig:
         file_delete_delay_ms=number("file.delete.delay.ms"),
         producer_id_expiration_ms=options.get_int("producer.id.expiration.ms"),
     )
+
+
+def warn_of_compaction(image: Image, delta: Delta) -> None:
+    """A subscriber: one line for each topic that is to be compacted, when it is loaded, created or changed. Whoever
+    asked for it would not notice otherwise that it does not happen, until the disk is full."""
+    for resource in delta.configs:
+        policy = image.configs.get(resource, {}).get("cleanup.policy", "") if resource.type == TOPIC_RESOURCE else ""
+        if "compact" in policy:
+            kept = "records are only deleted by retention" if "delete" in policy else "it is kept whole"
+            _log.warning(
+                "Topic %s has cleanup.policy=%s: this version does not compact; %s.", resource.name, policy, kept
+            )

@@ -31,7 +31,7 @@ from klamm.metadata.local import LocalStore
 from klamm.metadata.publisher import Publisher
 from klamm.metadata.replay import Delta
 from klamm.metadata.store import MetadataCorrupt
-from klamm.metadata.topic_config import log_config
+from klamm.metadata.topic_config import log_config, warn_of_compaction
 from klamm.replica.manager import ReplicaManager
 from klamm.replica.producer_ids import ProducerIds
 from klamm.replica.purgatory import Purgatory
@@ -130,6 +130,7 @@ class Node:
         self.lag.start()
         _logger.info("node %d of cluster %s serves %s", node_id, folder.cluster_id, ", ".join(self.addresses))
         publisher.subscribe(self._log_topics)
+        publisher.subscribe(warn_of_compaction)
 
     async def _open_logs(self, folder: DataFolder, publisher: Publisher) -> LogManager:
         options = self.options

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
 from klamm.core.options import Options
 from klamm.log.config import LogConfig
 from klamm.metadata.image import EMPTY, TOPIC_RESOURCE
 from klamm.metadata.records import ConfigRecord
-from klamm.metadata.replay import replay
-from klamm.metadata.topic_config import log_config
+from klamm.metadata.replay import difference, replay
+from klamm.metadata.topic_config import log_config, warn_of_compaction
 
 
 def with_configs(**configs):
@@ -37,3 +39,22 @@ def test_a_topic_that_does_not_delete_keeps_everything():
     image = with_configs(cleanup_policy="compact", retention_ms="5", retention_bytes="5")
     config = log_config(image, "a", Options.from_mapping())
     assert (config.retention_ms, config.retention_bytes) == (-1, -1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [("compact", "kept whole"), ("delete,compact", "retention"), ("delete", None), (None, None)],
+)
+def test_a_topic_that_asks_for_compaction_is_told_of_once(caplog, policy, words):
+    configs = {"retention_ms": "5"} | ({"cleanup_policy": policy} if policy else {})
+    image = with_configs(**configs)
+    warn_of_compaction(image, difference(EMPTY, image))
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == (words is not None)
+    assert all("Topic a has" in line and words in line for line in warnings)
+
+
+def test_the_end_of_such_a_topic_is_not_told_of(caplog):
+    image = with_configs(cleanup_policy="compact")
+    warn_of_compaction(EMPTY, difference(image, EMPTY))
+    assert not caplog.records
