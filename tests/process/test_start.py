@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from support.process import BrokerProcess
 
@@ -176,6 +177,11 @@ def test_an_option_of_set_wins_over_data(start_broker: Callable[..., BrokerProce
     assert not (tmp_path / "data").exists()
 
 
+def broker_id(cluster: ClusterMetadata) -> int:
+    (node,) = cluster.brokers
+    return node
+
+
 def test_a_damaged_partition_does_not_stop_the_others(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
@@ -195,5 +201,25 @@ def test_a_damaged_partition_does_not_stop_the_others(
         producer.produce("t", b"x", partition=partition, on_delivery=lambda e, m: results.update({m.partition(): e}))
     producer.flush(30)
     assert results[0] is not None and results[1] is None
+    for topics in (producer.list_topics(timeout=30), producer.list_topics("t", timeout=30)):
+        partitions = topics.topics["t"].partitions
+        assert (partitions[0].leader, partitions[1].leader) == (-1, broker_id(topics))
+        assert partitions[0].error.code() == KafkaError.LEADER_NOT_AVAILABLE and partitions[1].error is None
     assert broker.stop() == 0
     assert any("klamm log repair" in line and "t-0" in line for line in broker.errors), broker.errors
+
+
+def test_a_topic_that_will_not_be_compacted_is_told_of_when_it_is_made_and_at_the_start(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    broker = start_broker(tmp_path / "data")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    topics = [NewTopic("squeezed", 3, config={"cleanup.policy": "compact"}), NewTopic("plain", 3)]
+    for made in admin.create_topics(topics).values():
+        made.result(30)
+    broker.stop()
+    again = start_broker(tmp_path / "data")
+    again.stop()
+    for run in (broker, again):
+        (line,) = [line for line in run.errors if "compact" in line]
+        assert "squeezed" in line

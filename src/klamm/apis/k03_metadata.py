@@ -7,6 +7,8 @@ Unusual:
   creation, so the client sees the topic in the first answer instead of after some LEADER_NOT_AVAILABLE. Internal
   topics are not made that way: whoever needs them knows how many partitions and which options they must have.
 - A topic that is asked for twice is answered once.
+- A partition whose log has failed here has no leader, as with Kafka, where its replica would be offline. The image does
+  not know of it: the log may be back at any time.
 - Answers that only tell of topics that exist are kept in their encoded form (see metadata_cache).
 """
 
@@ -84,7 +86,7 @@ def shortcut(ctx: Context, frame: memoryview, body: int) -> bytes | None:
     if broker.authorizer is not None or ctx.throttle_time_ms or len(frame) - body > MAX_REQUEST_BYTES:
         return None
     key = (ctx.api_version, ctx.peer.listener, frame[body:].tobytes())
-    answer = broker.metadata_cache.get(broker.metadata.image, key)
+    answer = broker.metadata_cache.get(broker.metadata.image, broker.replicas.offline_version, key)
     if answer is None:
         answer = _fresh(ctx, key[2])
         if answer is not None:
@@ -197,6 +199,7 @@ def _by_name(
 
 def _describer(ctx: Context, image: Image) -> Callable[[TopicState], MetadataResponseTopic]:
     """Describes topics of one image for one listener."""
+    offline = ctx.broker.replicas.offline  # empty in normal times
     live = {broker.id for broker in image.live_brokers()}
     reachable = {address.node_id for address in addresses(image, ctx.listener, live)}
     no_listener = (
@@ -219,14 +222,26 @@ def _describer(ctx: Context, image: Image) -> Callable[[TopicState], MetadataRes
         )
 
     def topic(state: TopicState) -> MetadataResponseTopic:
-        return MetadataResponseTopic(
+        described = MetadataResponseTopic(
             name=state.name,
             topic_id=state.id,
             is_internal=state.name in INTERNAL_TOPICS,
             partitions=[partition(index, p) for index, p in enumerate(state.partitions)],
         )
+        for index in offline.get(state.name, ()):
+            _take_offline(described.partitions[index], ctx.broker.node_id)
+        return described
 
     return topic
+
+
+def _take_offline(partition: MetadataResponsePartition, node_id: int) -> None:
+    """This node cannot use its replica."""
+    if node_id in partition.replica_nodes and node_id not in partition.offline_replicas:
+        partition.offline_replicas.append(node_id)
+    if partition.leader_id == node_id:
+        partition.leader_id = -1
+        partition.error_code = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _respond(

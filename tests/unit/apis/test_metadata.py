@@ -8,6 +8,7 @@ import pytest
 
 from klamm.apis import metadata_cache
 from klamm.apis.api import CLUSTER_NAME, Operation, ResourceType
+from klamm.controller import TopicToDelete
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import ZERO_UUID
 from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
@@ -221,3 +222,57 @@ async def test_a_topic_that_the_principal_may_not_create_is_forbidden_rather_tha
     ]
     (topic,) = (await node.call(ask("b", create=False), 9)).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def leaders(topic: Any) -> list[tuple[int, ErrorCode]]:
+    return [(p.leader_id, ErrorCode(p.error_code)) for p in topic.partitions]
+
+
+UP = (1, ErrorCode.NONE)
+DOWN = (-1, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+@pytest.mark.parametrize("version", range(14))
+async def test_a_partition_whose_log_has_failed_has_no_leader(node: Any, version: int) -> None:
+    await node.create("t", partitions=3)
+    await node.create("other")
+    node.append(b"x", index=1)
+    node.partition("t", 1).log._fail("broken")
+    for request in (ask("t", "other"), ask() if version == 0 else every()):
+        response = await node.call(request, version)
+        described = {topic.name: topic for topic in response.topics}
+        assert leaders(described["t"]) == [UP, DOWN, UP]
+        assert leaders(described["other"]) == [UP]
+        assert described["t"].error_code == ErrorCode.NONE
+        assert len(response.brokers) == 1
+        partition = described["t"].partitions[1]
+        assert (partition.replica_nodes, partition.isr_nodes) == ([1], [1])
+        if version >= 5:
+            assert [p.offline_replicas for p in described["t"].partitions] == [[], [1], []]
+
+
+@pytest.mark.parametrize("request_", [every(), ask("t")], ids=["all", "one"])
+async def test_a_kept_answer_follows_a_log_that_fails_and_comes_back(node: Any, request_: MetadataRequest) -> None:
+    await node.create("t", partitions=2)
+
+    async def shown() -> list[tuple[int, ErrorCode]]:
+        (topic,) = (await node.call(request_, 12)).topics
+        return leaders(topic)
+
+    assert await shown() == [UP, UP]
+    log = node.partition("t", 0).log
+    log._fail("the disk is full for now")
+    assert await shown() == [DOWN, UP]
+    log.failure = None  # as after the log was cut back
+    log._availability_changed()
+    assert await shown() == [UP, UP]
+
+
+async def test_a_topic_of_the_same_name_is_not_offline(node: Any) -> None:
+    await node.create("t", partitions=2)
+    node.append(b"x", index=1)
+    node.partition("t", 1).log._fail("broken")
+    await node.controller.delete_topics([TopicToDelete("t")])
+    await node.create("t")
+    (topic,) = (await node.call(ask("t"), 12)).topics
+    assert leaders(topic) == [UP]
