@@ -313,8 +313,8 @@ class Log(LogBase):
     def read(self, offset: int, max_bytes: int, *, limit: int, min_one: bool = True) -> FileRange | Rejected | None:
         """The bytes from the batch that holds the offset on, below `limit`; None if there is nothing to give.
 
-        They may end inside of a batch. The first batch is whole, even if it is larger than `max_bytes`; without
-        `min_one` it is left out then."""
+        They may end inside of a batch, where no index entry helps to avoid that. The first batch is whole, even if it
+        is larger than `max_bytes`; without `min_one` it is left out then."""
         if self.failure is not None:
             return self._offline()
         end_offset = self.end_offset

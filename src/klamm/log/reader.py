@@ -1,7 +1,9 @@
 """Reading a log by offset: from an offset to a range of bytes in a segment file.
 
 An index lookup and a short walk over batch headers find the first batch. A reader that goes on where it stopped needs
-neither: the ends of the last ranges are remembered. Nothing is read but headers, and those only near the start.
+neither: the ends of the last ranges are remembered. What does not fit into an answer is cut off where an index entry
+says that a batch starts, so that no part of a batch is sent that the reader throws away, and the end is one that can be
+remembered. Nothing is read but headers, and those only at the two ends.
 """
 
 from __future__ import annotations
@@ -38,10 +40,15 @@ class Reader:
         end, next_offset = self._end_in(segment, limit, end_offset)
         size = end - position
         if size > max_bytes:
-            first = header_at(segment.open_file(), position).size
-            if first > max_bytes and not min_one:
-                return None
-            size = max(first, max_bytes)
+            boundary = segment.boundary(position, position + max_bytes)
+            if boundary is not None:
+                end, next_offset = boundary
+                size = end - position
+            else:
+                first = header_at(segment.open_file(), position).size
+                if first > max_bytes and not min_one:
+                    return None
+                size = max(first, max_bytes)
         if size <= 0:
             return None
         if position + size == end:

@@ -318,6 +318,22 @@ class Segment:
         i = offsets.floor(offset)
         return self._walk(0 if i < 0 else offsets.entry(i)[1], offset, None)
 
+    def boundary(self, after: int, up_to: int) -> tuple[int, int] | None:
+        """The last batch between these positions that has an index entry: where it starts, and with which offset. None
+        if there is none, or if the entry is wrong: whoever looks for an offset there finds out and mends it."""
+        offsets, _ = self.indexes()
+        i = offsets.floor_position(up_to)
+        if i < 0:
+            return None
+        named, start = offsets.entry(i)
+        if start <= after:
+            return None
+        try:
+            header = header_at(self.open_file(), start)
+        except CorruptBatch:
+            return None
+        return (start, header.base_offset) if header.last_offset == named else None
+
     def end_before(self, position: int) -> int:
         """The offset after the last batch before this position, which must be the start of one or the end."""
         if position == 0:

@@ -95,6 +95,26 @@ def test_the_cost_of_a_read_does_not_grow_with_the_log(
         assert len(preads) <= 2 and sum(preads) <= 8192 + 61
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_an_answer_that_is_full_ends_between_two_batches(world: Any, preads: list[int], finished: bool) -> None:
+    """And who goes on from there needs one header, for the end of the next answer."""
+    world.fill(400, size=100)
+    if finished:
+        world.do(world.log.roll)
+        world.append()
+    offset = 0
+    for _ in range(3):
+        preads.clear()
+        found = world.do(world.log.read, offset, 20_000, limit=1 << 60)
+        assert offset == 0 or preads == [61]
+        data = found.file.pread(found.size, found.offset)
+        assert 20_000 - 2 * 4096 < len(data) <= 20_000
+        whole = list(iter_batches(data))
+        assert whole[0][1].base_offset == offset
+        assert whole[-1][0] + whole[-1][1].size == len(data)
+        offset = whole[-1][1].next_offset
+
+
 def test_handles_are_given_back_and_reopened(world: Any) -> None:
     world.configure(segment_bytes=500)
     world.fill(60)
