@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from klamm.testing.sim.disk import DeadIncarnation, SimDisk
+from klamm.testing.sim.faults import SYNC
 from klamm.testing.sim.inode import SECTOR_BYTES
 
 SEEDS = range(200)
@@ -291,6 +292,83 @@ class TestCrashes:
             return tree(disk.mount())
 
         assert [run(seed) for seed in range(20)] == [run(seed) for seed in range(20)]
+
+
+class TestVolume:
+    def prepare(self, files):
+        files.make_dirs("d")
+        put(files, "d/a", b"x" * 2000)
+        put(files, "b", b"y").sync()
+        files.rename("b", "d/c")
+
+    def test_a_sync_makes_all_writes_and_names_durable(self):
+        def prepare(files):
+            volume = files.volume("")
+            self.prepare(files)
+            volume.sync()
+
+        assert outcomes(prepare) == {repr({"/d/a": b"x" * 2000, "/d/c": b"y"})}
+
+    def test_a_crash_in_the_middle_of_a_sync_may_leave_any_part_of_it(self):
+        found = set()
+        for seed in SEEDS:
+            disk = SimDisk(seed)
+            files = disk.mount()
+            put(files, "a", b"")
+            put(files, "b", b"")
+            files.sync_dir("")
+            for name in "ab":
+                put(files, name, b"new")
+            disk.faults.crash(1 + seed % 2, disk.power_loss)
+            with pytest.raises(DeadIncarnation):
+                files.volume("").sync()
+            found.add(tuple(disk.mount().read(name) == b"new" for name in "ab"))
+        assert found == {(False, False), (False, True), (True, False), (True, True)}
+
+    def test_a_dead_process_cannot_sync(self):
+        disk = SimDisk()
+        volume = disk.mount().volume("")
+        disk.kill()
+        with pytest.raises(DeadIncarnation):
+            volume.sync()
+
+    def test_a_write_that_failed_is_told_to_the_volume_and_to_who_syncs_the_file_each_once(self):
+        disk = SimDisk(1)
+        files = disk.mount()
+        volume = files.volume("")
+        good, bad = put(files, "good", b"g"), put(files, "bad", b"b")
+        disk.faults.fail(SYNC, path="bad")
+        with pytest.raises(OSError):
+            volume.sync()
+        good.sync()
+        with pytest.raises(OSError):
+            bad.sync()
+        bad.sync()
+        volume.sync()
+        disk.power_loss()
+        assert disk.mount().read("good") == b"g"
+
+    def test_a_volume_hears_of_a_failure_that_somebody_else_was_told_of_before(self):
+        disk = SimDisk()
+        files = disk.mount()
+        volume = files.volume("")
+        file = put(files, "a", b"x")
+        disk.faults.fail(SYNC)
+        with pytest.raises(OSError):
+            file.sync()
+        files.volume("").sync()  # made afterwards
+        with pytest.raises(OSError):
+            volume.sync()
+
+    def test_a_folder_that_cannot_be_synced_is_reported(self):
+        disk = SimDisk()
+        files = disk.mount()
+        volume = files.volume("")
+        files.make_dirs("d/e")
+        disk.faults.fail(SYNC, path="d")
+        with pytest.raises(OSError):
+            volume.sync()
+        volume.sync()
 
 
 class TestFaults:

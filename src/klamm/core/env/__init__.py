@@ -79,6 +79,20 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+class Volume(Protocol):
+    """The file system that a folder is on, watched from the moment this was made."""
+
+    def can_sync(self) -> bool:
+        """Whether `sync` is there, and can be relied on. May block for a moment."""
+
+    def sync(self) -> None:
+        """All that was written and all names that were changed before this call, in whatever file and by whomever, are
+        on the disk when it returns. OSError if a write to any file has failed since the volume was made or last synced:
+        syncing single files tells which. Blocks."""
+
+    def close(self) -> None: ...
+
+
 class Files(Protocol):
     """Paths are plain strings. A new, renamed or removed name is durable only after `sync_dir` of its folder."""
 
@@ -111,6 +125,9 @@ class Files(Protocol):
         """Remove a folder and all below it; one that is not there is fine."""
 
     def sync_dir(self, path: str) -> None: ...
+
+    def volume(self, path: str) -> Volume:
+        """The file system of this folder."""
 
     def lock(self, path: str) -> Lock | None:
         """Take the exclusive lock of this file (created if needed), or None if another process holds it.

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 from klamm.core.env import Buffer, Env, Lock
 from klamm.core.env.sockets import RealNetwork
+from klamm.core.env.volume import RealVolume
 
 T = TypeVar("T")
 
@@ -193,6 +194,9 @@ class RealFiles:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def volume(self, path: str) -> RealVolume:
+        return RealVolume(path)
 
     def lock(self, path: str) -> Lock | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

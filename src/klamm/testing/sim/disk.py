@@ -43,6 +43,7 @@ class SimDisk:
         self.capacity_bytes: int | None = None
         self.root = FolderNode()
         self.locks: dict[int, SimLock] = {}  # by id of the locked FileNode
+        self.failed_writes = 0  # how many syncs have found that something could not be written
         self._observe = observe
         self._advance = advance
         self._mounts: list[SimFiles] = []
@@ -89,6 +90,11 @@ class SimDisk:
         if crash is not None:
             crash()
             raise DeadIncarnation(path)
+
+    def sync_failed(self, node: Node) -> None:
+        if isinstance(node, FileNode):
+            node.sync_failed(self.rng)
+        self.failed_writes += 1
 
     def note(self, operation: str, path: str, data: Buffer = b"") -> None:
         if self._observe is not None:
@@ -207,8 +213,11 @@ class SimFile:
         try:
             faults.check(SYNC, self.path)
         except OSError:
-            node.sync_failed(self._disk.rng)
+            self._disk.sync_failed(node)
             raise
+        if node.error is not None:
+            error, node.error = node.error, None
+            raise error
         if not faults.lying_sync:
             self._disk.change(node.sync, "sync", self.path)
 
@@ -253,6 +262,58 @@ class SimLock:
         locks = self._files.disk.locks
         if self._files.alive and locks.get(id(self._node)) is self:
             del locks[id(self._node)]
+
+
+class SimVolume:
+    """The whole disk. A sync writes files and names in any order, so a crash in the middle leaves any part of it. What
+    could not be written is reported here, and once more to the next one who syncs that file, as Linux does it."""
+
+    __slots__ = ("_disk", "_files", "_seen")
+
+    def __init__(self, files: SimFiles) -> None:
+        self._files = files
+        self._disk = files.disk
+        self._seen = files.disk.failed_writes
+
+    def can_sync(self) -> bool:
+        return True
+
+    def sync(self) -> None:
+        disk = self._disk
+        if not self._files.alive:
+            raise DeadIncarnation("volume")
+        disk.wait(disk.faults.sync_s)
+        if not disk.faults.lying_sync:
+            nodes = _unsynced("", disk.root)
+            disk.rng.shuffle(nodes)
+            for path, node in nodes:
+                self._write_back(path, node)
+        if disk.failed_writes > self._seen:
+            self._seen = disk.failed_writes
+            raise _error(errno.EIO, "volume")
+
+    def _write_back(self, path: str, node: Node) -> None:
+        try:
+            self._disk.faults.check(SYNC, path)
+        except OSError as error:
+            self._disk.sync_failed(node)
+            if isinstance(node, FileNode):
+                node.error = error
+            return
+        self._disk.change(node.sync, "sync", path)
+
+    def close(self) -> None:
+        pass
+
+
+def _unsynced(path: str, folder: FolderNode) -> list[tuple[str, Node]]:
+    found: list[tuple[str, Node]] = [(path, folder)] if folder.unsynced else []
+    for name, node in folder.names.items():
+        if isinstance(node, FolderNode):
+            found += _unsynced(f"{path}/{name}", node)
+        elif node.unsynced:
+            found.append((f"{path}/{name}", node))
+    return found
 
 
 class SimFiles:
@@ -343,6 +404,10 @@ class SimFiles:
         faults.check(SYNC, path)
         if not faults.lying_sync:
             self.disk.change(folder.sync, "sync_dir", path)
+
+    def volume(self, path: str) -> SimVolume:
+        self._folder(path)
+        return SimVolume(self)
 
     def lock(self, path: str) -> SimLock | None:
         node = self._file(path, create=True)

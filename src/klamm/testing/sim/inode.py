@@ -41,12 +41,13 @@ def _apply(content: bytearray, change: Change) -> None:
 class FileNode:
     """One file: `data` is what reads see, `durable` what is on the disk, `unsynced` the way from there to here."""
 
-    __slots__ = ("cold_pages", "data", "durable", "unsynced")
+    __slots__ = ("cold_pages", "data", "durable", "error", "unsynced")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable = bytearray()
         self.unsynced: list[Change] = []
+        self.error: OSError | None = None  # of a write that failed, and that nobody who syncs this file was told of
         self.cold_pages: set[int] = set()  # only membership is asked, so its order does not matter
 
     def write(self, data: Buffer, offset: int) -> None:
@@ -72,6 +73,7 @@ class FileNode:
     def lose_power(self, rng: Random) -> None:
         self.durable = self._survivors(rng)
         self.unsynced.clear()
+        self.error = None
         self.data = bytearray(self.durable)
 
     def make_cold(self, rng: Random, probability: float) -> None:
