@@ -1,9 +1,10 @@
 """Runs the controller's commands: decide, append, and answer once the records are safe and published.
 
 Commands are decided one after another, each on the image that its predecessors will leave (the head), so none waits
-for the disk before the next is decided; the store makes a group of them durable with one sync. A reply, even one that
-writes nothing, is given only when everything it was decided on is durable: nobody hears of a topic that a power loss
-could still undo. The number of commands at a time is bounded by the requests that the server lets in.
+for the disk before the next is decided; the store makes a group of them durable with one sync. A long one gives the
+loop its turns, and the next command waits for it. A reply, even one that writes nothing, is given only when everything
+it was decided on is durable: nobody hears of a topic that a power loss could still undo. The number of commands at a
+time is bounded by the requests that the server lets in.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from klamm.controller.topics import (
     DeletedTopic,
     NewTopic,
     TopicToDelete,
-    create_topics,
+    creating_topics,
     delete_topics,
 )
 from klamm.core.env import Env
 from klamm.core.options import Options
+from klamm.core.slices import Sliced, in_slices
+from klamm.metadata.entries import encoding_records
 from klamm.metadata.image import Image
 from klamm.metadata.publisher import Publisher
-from klamm.metadata.records import ControllerRecord
-from klamm.metadata.replay import replay
+from klamm.metadata.records import ControllerRecord, MetadataRecord
+from klamm.metadata.replay import replaying
 from klamm.metadata.store import Entry, Fenced, Store, StoreError
 
 R = TypeVar("R")
@@ -46,6 +49,7 @@ class Controller:
         self._head: Image = publisher.image
         self._last_append: asyncio.Future[None] | None = None
         self._epoch: int | None = None
+        self._deciding = asyncio.Lock()  # the head does not move while it is held by another
         self._snapshot: asyncio.Task[None] | None = None
         self.options = options  # replaced when a dynamic option changes
 
@@ -68,8 +72,8 @@ class Controller:
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> list[CreatedTopic]:
         """One result for each name."""
 
-        def decide(image: Image) -> Decision[list[CreatedTopic]]:
-            return create_topics(
+        def decide(image: Image) -> Sliced[Decision[list[CreatedTopic]]]:
+            return creating_topics(
                 image,
                 topics,
                 options=self.options,
@@ -104,13 +108,12 @@ class Controller:
         if self._snapshot is not None:
             await asyncio.wait([self._snapshot])
 
-    async def _run(self, decide: Callable[[Image], Decision[R]]) -> R:
-        if self._epoch is None:
-            raise Fenced("this node is not the controller")
-        decision = decide(self._head)
-        if decision.records:
-            self._append(Entry(self._head.offset + 1, self._epoch, tuple(decision.records)))
-        last = self._last_append
+    async def _run(self, decide: Callable[[Image], Decision[R] | Sliced[Decision[R]]]) -> R:
+        async with self._deciding:
+            decided = decide(self._head)
+            decision = decided if isinstance(decided, Decision) else await in_slices(decided)
+            await self._append(decision.records)
+            last = self._last_append
         if last is not None and not last.done():
             await asyncio.shield(last)  # others wait for the same future: a caller that gives up must not cancel it
         elif last is not None:
@@ -118,10 +121,19 @@ class Controller:
         self._snapshot_if_due()
         return decision.reply
 
-    def _append(self, entry: Entry) -> None:
-        base = self._head
+    async def _append(self, records: Sequence[MetadataRecord]) -> None:
+        """One entry, whole: what can be done in slices is done before."""
+        epoch, base = self._epoch, self._head
+        if epoch is None:
+            raise Fenced("this node is not the controller")
+        if not records:
+            return
+        encoded = await in_slices(encoding_records(records))
+        entry = Entry(base.offset + 1, epoch, tuple(records), encoded)
+        image, delta = await in_slices(replaying(base, entry.records, offset=entry.last_offset, epoch=epoch))
+        if self._epoch != epoch:
+            raise Fenced("this node is no longer the controller")
         self._last_append = self._store.append(entry)
-        image, delta = replay(base, entry.records, offset=entry.last_offset, epoch=entry.epoch)
         self._publisher.expect(entry, base, image, delta)
         self._head = image
 

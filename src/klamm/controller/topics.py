@@ -13,6 +13,7 @@ from klamm.controller.placement import place
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.core.ids import NO_TOPIC_ID, TopicId
 from klamm.core.options import OptionError, Options, check_topic_configs
+from klamm.core.slices import Sliced, at_once
 from klamm.metadata.image import (
     NO_LEADER,
     TOPIC_RESOURCE,
@@ -29,6 +30,9 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's bound as well: so many partitions are one entry of the metadata log, applied in one go."""
 
 MAX_TOPICS_PER_REQUEST = 10_000
+
+TOPICS_PER_SLICE = 100
+"""Topics that are decided on before the loop may have a turn: about 2 ms."""
 
 
 class NewTopic(NamedTuple):
@@ -77,12 +81,27 @@ def create_topics(
     validate_only: bool = False,
 ) -> Decision[list[CreatedTopic]]:
     """A result for each name in the order of the request; a name that is there twice has one result, an error."""
+    return at_once(creating_topics(image, topics, options=options, rng=rng, new_id=new_id, validate_only=validate_only))
+
+
+def creating_topics(
+    image: Image,
+    topics: Sequence[NewTopic],
+    *,
+    options: Options,
+    rng: Random,
+    new_id: Callable[[], bytes],
+    validate_only: bool = False,
+) -> Sliced[Decision[list[CreatedTopic]]]:
+    """The same in slices. Nobody may decide anything else on this image in between."""
     counts = Counter(topic.name for topic in topics)
     too_much = _excess(topics, options)
     records: list[MetadataRecord] = []
     results: list[CreatedTopic] = []
     folded: dict[str, str] = {}  # of the topics created by this request
     for topic in {topic.name: topic for topic in topics}.values():
+        if results and len(results) % TOPICS_PER_SLICE == 0:
+            yield
         try:
             if too_much is not None:
                 raise BrokerError(ErrorCode.POLICY_VIOLATION, too_much)

@@ -8,12 +8,13 @@ and say so).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
 from klamm.core.env import Buffer
+from klamm.core.slices import Sliced, at_once
 from klamm.metadata.image import EMPTY, Image, to_records
 from klamm.metadata.records import MetadataRecord, SnapshotRecord, UnreadableRecord, decode_record, encode_record
 from klamm.metadata.replay import replay
@@ -24,6 +25,9 @@ from klamm.records.record import Record, decode_records, encode_batch
 
 SNAPSHOT_SLICE_RECORDS = 500
 """Records in one batch of a snapshot: some 3 ms of work, after which the loop gets a turn."""
+
+ENCODING_SLICE_RECORDS = 500
+"""The same for the records of an entry, before they become one batch."""
 
 _ENTRY = "entry"
 _entry_header = Struct(">qqi")  # base offset, committed, epoch
@@ -36,9 +40,19 @@ class StoredEntry(NamedTuple):
 
 def encode_entry(entry: Entry, *, committed: int, now_ms: int) -> bytes:
     header = (_ENTRY, _entry_header.pack(entry.base_offset, committed, entry.epoch))
-    records = [Record(0, now_ms, None, encode_record(record)) for record in entry.records]
+    encoded = entry.encoded or at_once(encoding_records(entry.records))
+    records = [Record(0, now_ms, None, value) for value in encoded]
     records[0] = records[0]._replace(headers=(header,))
     return encode_batch(records, base_offset=entry.base_offset, leader_epoch=entry.epoch)
+
+
+def encoding_records(records: Sequence[MetadataRecord]) -> Sliced[list[bytes]]:
+    encoded: list[bytes] = []
+    for start in range(0, len(records), ENCODING_SLICE_RECORDS):
+        if start:
+            yield
+        encoded += [encode_record(record) for record in records[start : start + ENCODING_SLICE_RECORDS]]
+    return encoded
 
 
 def decode_entry(data: Buffer, pos: int) -> StoredEntry:

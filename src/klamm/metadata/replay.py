@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from klamm.core.ids import TopicId
+from klamm.core.slices import Sliced, at_once
 from klamm.metadata.image import (
     TOPIC_RESOURCE,
     BrokerEndpoint,
@@ -34,6 +35,9 @@ from klamm.metadata.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+
+RECORDS_PER_SLICE = 1000
+"""Records replayed before the loop may have a turn: about 2 ms."""
 
 
 class InconsistentMetadata(Exception):
@@ -59,9 +63,18 @@ class Delta(NamedTuple):
 
 def replay(image: Image, records: Iterable[MetadataRecord], *, offset: int, epoch: int) -> tuple[Image, Delta]:
     """The image after these records, the last of which is at `offset` and written under the controller's `epoch`."""
+    return at_once(replaying(image, records, offset=offset, epoch=epoch))
+
+
+def replaying(
+    image: Image, records: Iterable[MetadataRecord], *, offset: int, epoch: int
+) -> Sliced[tuple[Image, Delta]]:
+    """The same in slices."""
     builder = _Builder(image)
-    for record in records:
+    for count, record in enumerate(records, 1):
         builder.apply(record)
+        if count % RECORDS_PER_SLICE == 0:
+            yield
     after = builder.build(offset, epoch)
     return after, _delta(image, after, builder.topics_touched, builder.configs_touched, builder.brokers_touched)
 

@@ -14,7 +14,7 @@ The rules that every store keeps:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from klamm.core.errors import BrokerError, ErrorCode
@@ -31,6 +31,8 @@ class Entry(NamedTuple):
     base_offset: int
     epoch: int
     records: tuple[MetadataRecord, ...]
+    encoded: Sequence[bytes] = ()
+    """The records as bytes, if somebody has done that already."""
 
     @property
     def last_offset(self) -> int:

@@ -181,3 +181,11 @@ async def test_who_may_not_delete(node: Any, tools: Any) -> None:
     node.broker.authorizer = tools.deny(delete_a, (Operation.DESCRIBE, ResourceType.TOPIC, "a"))
     assert (await node.call(delete(ids=(topic_id,)), 6)).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert "a" in node.publisher.image.topics
+
+
+async def test_each_of_many_topics_is_told_its_own_options(node: Any) -> None:
+    topics = [new(f"t{i}", **({"retention_ms": str(i)} if i % 2 else {})) for i in range(50)]
+    response = await node.call(CreateTopicsRequest(topics=topics), 7)
+    for i, topic in enumerate(response.topics):
+        (retention,) = [(c.value, c.config_source) for c in topic.configs if c.name == "retention.ms"]
+        assert retention == ((str(i), 1) if i % 2 else ("604800000", 5))

@@ -6,6 +6,7 @@ import pytest
 from controller_setup import Broker
 
 from klamm.controller import NewTopic, ProducerIdBlock, TopicToDelete
+from klamm.controller.topics import TOPICS_PER_SLICE
 from klamm.core.errors import ErrorCode
 from klamm.testing.sim.faults import SYNC, WRITE
 from klamm.testing.sim.world import World
@@ -162,5 +163,68 @@ def test_a_restart_keeps_everything_and_counts_a_new_broker_epoch(clean):
         assert again.image.topic_configs("a") == {"retention.ms": "5"}
         assert [p.leader_epoch for p in again.image.topics["a"].partitions] == [0 if clean else 1] * 2
         await again.stop()
+
+    simulate(scenario)
+
+
+MANY = [NewTopic(f"t{i}") for i in range(3 * TOPICS_PER_SLICE)]
+
+
+def test_a_large_request_leaves_the_loop_its_turns_and_is_one_entry_all_the_same():
+    async def scenario(env, disk):
+        broker = await Broker(env).start()
+        seen = []
+        broker.publisher.subscribe(lambda image, delta: seen.append(len(image.topics)))
+        creating = asyncio.ensure_future(broker.controller.create_topics(MANY))
+        turns = 0
+        while len(broker.controller._head.topics) == 0:
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 2
+        assert all(not result.error for result in await creating)
+        assert seen == [0, len(MANY)]
+        await broker.stop()
+        again = await Broker(env).start()
+        assert len(again.image.topics) == len(MANY)
+        await again.stop()
+
+    simulate(scenario)
+
+
+def test_a_command_waits_for_a_large_one_before_it():
+    async def scenario(env, disk):
+        broker = await Broker(env).start()
+        create, delete = broker.controller.create_topics, broker.controller.delete_topics
+        last = MANY[-1].name
+        _, second, deleted = await asyncio.gather(create(MANY), create([NewTopic(last)]), delete([TopicToDelete(last)]))
+        assert second[0].error == ErrorCode.TOPIC_ALREADY_EXISTS and not deleted[0].error
+        assert len(broker.image.topics) == len(MANY) - 1
+        await broker.stop()
+
+    simulate(scenario)
+
+
+def test_a_large_request_that_is_given_up_half_way_leaves_nothing():
+    async def scenario(env, disk):
+        broker = await Broker(env).start()
+        creating = asyncio.ensure_future(broker.controller.create_topics(MANY))
+        await asyncio.sleep(0)
+        creating.cancel()
+        (result,) = await broker.controller.create_topics([NewTopic(MANY[0].name)])
+        assert not result.error and len(broker.image.topics) == 1
+        await broker.stop()
+
+    simulate(scenario)
+
+
+def test_a_large_request_is_refused_if_the_controller_stops_half_way():
+    async def scenario(env, disk):
+        broker = await Broker(env).start()
+        creating = asyncio.ensure_future(broker.controller.create_topics(MANY))
+        await asyncio.sleep(0)
+        await broker.controller.close()
+        assert {result.error for result in await creating} == {ErrorCode.NOT_CONTROLLER}
+        assert not broker.image.topics
+        await broker.stop()
 
     simulate(scenario)
