@@ -116,6 +116,14 @@ _SOCKETS = (
         at_least=1 * _MIB,
     ),
     Option("klamm.delayed.requests", INT, 100_000, "Produce and fetch requests that may wait at a time.", at_least=1),
+    # Prometheus asks here; what it gets names topics and clients' habits, so nobody is served who was not meant to be.
+    Option("klamm.metrics.listener", STRING, None, "Serve /metrics and /health over HTTP here: HOST:PORT."),
+    Option(
+        "klamm.metrics.partitions",
+        BOOL,
+        True,
+        "Metrics of each partition and topic; left out in any case above 2,000 partitions.",
+    ),
 )
 
 _REQUESTS = (
