@@ -40,7 +40,8 @@ _log = logging.getLogger(__name__)
 
 
 class Controller:
-    """The API that the handlers use. Expected failures are in the results; nothing here raises StoreError."""
+    """What the handlers use: `run` with a command, and the commands that have more than one user, with the failures of
+    the store among their results."""
 
     def __init__(self, env: Env, store: Store, publisher: Publisher, options: Options) -> None:
         self._env = env
@@ -61,13 +62,13 @@ class Controller:
         self._epoch = epoch
         self._head = self._publisher.image
         self._last_append = None
-        await self._run(lambda image: Decision([ControllerRecord(id=node_id)], None))
+        await self.run(lambda image: Decision([ControllerRecord(id=node_id)], None))
         return True
 
     async def register_broker(self, broker: BrokerRegistration) -> int:
         """The broker's epoch. Raises StoreError: a broker that cannot register cannot start."""
         epoch = await self._store.register(broker.id, broker.incarnation_id, self._head.offset + 1)
-        return await self._run(lambda image: register_broker(image, broker, epoch=epoch))
+        return await self.run(lambda image: register_broker(image, broker, epoch=epoch))
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> list[CreatedTopic]:
         """One result for each name."""
@@ -83,20 +84,20 @@ class Controller:
             )
 
         try:
-            return await self._run(decide)
+            return await self.run(decide)
         except StoreError as error:
             return [CreatedTopic(name, error.code, str(error)) for name in dict.fromkeys(t.name for t in topics)]
 
     async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
         """One result for each."""
         try:
-            return await self._run(lambda image: delete_topics(image, topics, options=self.options))
+            return await self.run(lambda image: delete_topics(image, topics, options=self.options))
         except StoreError as error:
             return [DeletedTopic(topic.name, topic.topic_id, error.code, str(error)) for topic in topics]
 
     async def allocate_producer_ids(self, broker_id: int) -> ProducerIdBlock:
         try:
-            return await self._run(lambda image: allocate_producer_ids(image, broker_id=broker_id))
+            return await self.run(lambda image: allocate_producer_ids(image, broker_id=broker_id))
         except StoreError as error:
             return ProducerIdBlock(error.code)
 
@@ -108,7 +109,10 @@ class Controller:
         if self._snapshot is not None:
             await asyncio.wait([self._snapshot])
 
-    async def _run(self, decide: Callable[[Image], Decision[R] | Sliced[Decision[R]]]) -> R:
+    async def run(self, decide: Callable[[Image], Decision[R] | Sliced[Decision[R]]]) -> R:
+        """Decide on the newest image, one command at a time; the reply once what it rests on is safe and published.
+
+        Raises StoreError where the store does not take the records: an API's `on_error` makes its answer of that."""
         async with self._deciding:
             decided = decide(self._head)
             decision = decided if isinstance(decided, Decision) else await in_slices(decided)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random  # noqa: TID251 - the type; the instance comes in
 from typing import NamedTuple
 
+from klamm.controller.assignment import check_assignment, new_partitions
 from klamm.controller.commands import Decision
 from klamm.controller.names import colliding_name, problem_with_name
 from klamm.controller.placement import place
@@ -15,11 +16,9 @@ from klamm.core.ids import NO_TOPIC_ID, TopicId
 from klamm.core.options import OptionError, Options, check_topic_configs
 from klamm.core.slices import Sliced, at_once
 from klamm.metadata.image import (
-    NO_LEADER,
     TOPIC_RESOURCE,
     BrokerState,
     Image,
-    PartitionState,
     TopicState,
     fold_name,
     partition_record,
@@ -163,8 +162,7 @@ def _decide(
         assignment = _manual(image, topic)
     else:
         assignment = _automatic(image, topic, options, rng)
-    live = {broker.id for broker in image.live_brokers()}
-    partitions = tuple(_partition(index, replicas, live) for index, replicas in enumerate(assignment))
+    partitions = tuple(new_partitions(image, assignment))
     return TopicState(topic.name, TopicId(_fresh_id(image, new_id)), partitions), configs
 
 
@@ -205,31 +203,9 @@ def _manual(image: Image, topic: NewTopic) -> list[tuple[int, ...]]:
         raise BrokerError(ErrorCode.INVALID_REQUEST, message)
     assignments = sorted(topic.assignments, key=lambda assignment: assignment[0])
     if [index for index, _ in assignments] != list(range(len(assignments))):
-        raise _bad_assignment("the partitions must be numbered from 0 without gaps, each once")
-    placed = [tuple(replicas) for _, replicas in assignments]
-    live = {broker.id for broker in image.live_brokers()}
-    for index, replicas in enumerate(placed):
-        unknown = [broker for broker in replicas if broker not in image.brokers]
-        if not replicas:
-            raise _bad_assignment(f"partition {index} has no replicas")
-        if len(set(replicas)) != len(replicas):
-            raise _bad_assignment(f"partition {index} names a broker twice: {list(replicas)}")
-        if unknown:
-            raise _bad_assignment(f"partition {index} names brokers that are not there: {unknown}")
-        if len(replicas) != len(placed[0]):
-            raise _bad_assignment(f"partition {index} has {len(replicas)} replicas, partition 0 has {len(placed[0])}")
-        if live.isdisjoint(replicas):
-            raise _bad_assignment(f"none of the brokers of partition {index} is up: {list(replicas)}")
-    return placed
-
-
-def _bad_assignment(message: str) -> BrokerError:
-    return BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-
-
-def _partition(index: int, replicas: tuple[int, ...], live: set[int]) -> PartitionState:
-    isr = replicas if live.issuperset(replicas) else tuple(broker for broker in replicas if broker in live)
-    return PartitionState(replicas, isr, isr[0] if isr else NO_LEADER, leader_epoch=0, partition_epoch=0)
+        message = "the partitions must be numbered from 0 without gaps, each once"
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return check_assignment(image, [replicas for _, replicas in assignments], first=0)
 
 
 def _fresh_id(image: Image, new_id: Callable[[], bytes]) -> bytes:
