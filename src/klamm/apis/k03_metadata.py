@@ -14,12 +14,13 @@ Unusual:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from klamm import wire
 from klamm.apis.api import CLUSTER_NAME, Answer, Api, Context, Operation, ResourceType
 from klamm.apis.leaders import Address, addresses
 from klamm.apis.metadata_cache import MAX_REQUEST_BYTES
+from klamm.apis.operations import NOT_ASKED_FOR, cluster_operations, topic_operations
 from klamm.controller import NewTopic
 from klamm.controller.names import problem_with_name
 from klamm.core.errors import ErrorCode
@@ -38,32 +39,6 @@ from klamm.wire.messages.k03_metadata import (
 _TOPIC_ID_FIELD = 10
 _BY_ID = 12
 _LISTENER_NOT_FOUND = 6
-_NOT_ASKED_FOR = -(2**31)
-
-
-def _bits(*operations: Operation) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-_TOPIC_OPERATIONS = (
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-_CLUSTER_OPERATIONS = (
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-)
 
 
 def handle(ctx: Context, request: MetadataRequest) -> Answer:
@@ -250,22 +225,17 @@ def _respond(
     if request.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE and topic.name is not None:
-                topic.topic_authorized_operations = _allowed(ctx, _TOPIC_OPERATIONS, ResourceType.TOPIC, topic.name)
-    cluster_operations = _NOT_ASKED_FOR
-    if request.include_cluster_authorized_operations:
-        cluster_operations = _allowed(ctx, _CLUSTER_OPERATIONS, ResourceType.CLUSTER, CLUSTER_NAME)
+                topic.topic_authorized_operations = topic_operations(ctx, topic.name)
     return MetadataResponse(
         throttle_time_ms=ctx.throttle_time_ms,
         brokers=[_broker(a) for a in addresses(image, ctx.listener, (broker.id for broker in image.live_brokers()))],
         cluster_id=ctx.broker.cluster_id,
         controller_id=image.controller_id,
         topics=topics,
-        cluster_authorized_operations=cluster_operations,
+        cluster_authorized_operations=(
+            cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED_FOR
+        ),
     )
-
-
-def _allowed(ctx: Context, operations: Iterable[Operation], resource: ResourceType, name: str) -> int:
-    return _bits(*(operation for operation in operations if ctx.authorize(operation, resource, name)))
 
 
 def _broker(address: Address) -> MetadataResponseBroker:

@@ -20,10 +20,10 @@ from klamm.metadata.records import MetadataRecord
 
 
 class MorePartitions(NamedTuple):
-    """Let a topic have `count` partitions in all. `assignments` are the replicas of those that are added."""
+    """Let a topic have `total` partitions in all. `assignments` are the replicas of those that are added."""
 
     name: str
-    count: int
+    total: int
     assignments: Sequence[Sequence[int]] | None = None
 
 
@@ -46,7 +46,7 @@ def create_partitions(
             if counts[topic.name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, f"topic {topic.name} is in the request more than once")
             state = _find(image, topic)
-            added = topic.count - len(state.partitions)
+            added = topic.total - len(state.partitions)
             if added > left:
                 message = f"a request may add {MAX_PARTITIONS_PER_REQUEST} partitions at most"
                 raise BrokerError(ErrorCode.POLICY_VIOLATION, message)
@@ -64,15 +64,15 @@ def _find(image: Image, topic: MorePartitions) -> TopicState:
     if state is None:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name}")
     current = len(state.partitions)
-    if topic.count <= current:
-        message = f"topic {topic.name} has {current} partitions; {topic.count} would not be more"
+    if topic.total <= current:
+        message = f"topic {topic.name} has {current} partitions; {topic.total} would not be more"
         raise BrokerError(ErrorCode.INVALID_PARTITIONS, message)
     return state
 
 
 def _grow(image: Image, state: TopicState, topic: MorePartitions, rng: Random) -> list[MetadataRecord]:
     first = len(state.partitions)
-    added = topic.count - first
+    added = topic.total - first
     factor = len(state.partitions[0].replicas)
     if topic.assignments is None:
         brokers = image.live_brokers()
