@@ -1,0 +1,50 @@
+"""Talking to a Kafka cluster: connections, metadata, producing and fetching, without groups.
+
+    from klamm.client import ClientConfig, Cluster
+    from klamm.core.env.real import real_env
+
+    config = ClientConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+    async with await Cluster.connect(config, real_env()) as cluster:
+        print((await cluster.metadata()).topics)
+
+Works with any Kafka from 0.11 on. Everything that is not the same twice comes in through an `Env`. May use `records`,
+`wire` and `core`; must never import anything of the broker.
+"""
+
+from klamm.client.cluster import CONTROLLER, Cluster
+from klamm.client.config import ClientConfig
+from klamm.client.errors import (
+    BadAnswer,
+    BadRecords,
+    BrokerSaid,
+    ClientError,
+    Closed,
+    ConfigError,
+    ConnectionLost,
+    NotReachable,
+    OffsetOutOfRange,
+    TimedOut,
+    UnsupportedVersion,
+)
+from klamm.client.metadata import Broker, Metadata, Partition, Topic
+
+__all__ = [
+    "CONTROLLER",
+    "BadAnswer",
+    "BadRecords",
+    "Broker",
+    "BrokerSaid",
+    "ClientConfig",
+    "ClientError",
+    "Closed",
+    "Cluster",
+    "ConfigError",
+    "ConnectionLost",
+    "Metadata",
+    "NotReachable",
+    "OffsetOutOfRange",
+    "Partition",
+    "TimedOut",
+    "Topic",
+    "UnsupportedVersion",
+]

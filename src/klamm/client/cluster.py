@@ -1,0 +1,189 @@
+"""A cluster as its users see it: ask any broker, the controller or a certain one; know who leads what.
+
+    async with await Cluster.connect(config, env) as cluster:
+        print((await cluster.metadata()).topics)
+
+Requests are sent once. What is worth retrying (metadata, looking up offsets, fetching, producing) retries above this,
+where it is known to be safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final
+
+from klamm import wire
+from klamm.client import metadata as meta
+from klamm.client.config import ClientConfig
+from klamm.client.connection import Connection
+from klamm.client.errors import BrokerSaid, ClientError, ConnectionLost, NotReachable, error_code
+from klamm.client.metadata import Broker, Metadata, Partition, Topic
+from klamm.client.nodes import Lane, Nodes
+from klamm.core.env import Env
+from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
+
+CONTROLLER: Final = -(1 << 31)
+"""Stands for the broker that is the controller, or passes requests on to it."""
+
+
+class Cluster:
+    def __init__(self, config: ClientConfig, env: Env) -> None:
+        """Knows nothing yet; `connect` makes one that does."""
+        self.config = config
+        self.env = env
+        self.nodes = Nodes(env, config)
+        self._known = meta.EMPTY
+        self._known_at = 0.0
+        self._refreshing: asyncio.Task[None] | None = None
+        self._in_use: set[str] = set()  # the topics that are kept track of
+
+    @classmethod
+    async def connect(cls, config: ClientConfig, env: Env) -> Cluster:
+        """Find the cluster through `bootstrap.servers`, each tried once. `NotReachable` names them all and why."""
+        cluster = cls(config, env)
+        try:
+            await cluster.metadata(())
+        except BaseException:
+            await cluster.close()
+            raise
+        return cluster
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait((self._refreshing,))
+        await self.nodes.close()
+
+    # Requests.
+
+    async def request(
+        self,
+        message: wire.Request,
+        *,
+        node: int | None = None,
+        version: int | None = None,
+        timeout_ms: int | None = None,
+        lane: Lane = Lane.MAIN,
+    ) -> Any:
+        """Ask one broker (any, the `CONTROLLER`, or this one) and wait for the answer, which is of the response class
+        that belongs to the message. The version is the highest that both sides have, unless one is given."""
+        connection = await self.connection(node, lane)
+        timeout_s = (self.config.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        return await connection.request(message, version=version, timeout_s=timeout_s)
+
+    async def version(self, message: type[wire.Request], *, node: int | None = None) -> int:
+        """The version that `request` would use, for messages that have to be put differently in different ones."""
+        return (await self.connection(node)).versions.best(message)
+
+    async def connection(self, node: int | None = None, lane: Lane = Lane.MAIN) -> Connection:
+        if node == CONTROLLER:
+            node = self._known.controller_id
+        if node is not None and node >= 0:
+            try:
+                return await self.nodes.connection(node, lane)
+            except NotReachable as error:
+                raise NotReachable(error.attempts, error.hint or self._advertised_hint(node)) from None
+        return await self._any_connection(lane)
+
+    async def _any_connection(self, lane: Lane) -> Connection:
+        attempts: list[tuple[str, str]] = []
+        hint = ""
+        for node in self.nodes.candidates():
+            try:
+                return await self.nodes.connection(node, lane)
+            except NotReachable as error:
+                attempts += [attempt for attempt in error.attempts if attempt not in attempts]
+                hint = hint or error.hint
+        raise NotReachable(attempts, hint or "Is a broker running there?")
+
+    def _advertised_hint(self, node: int) -> str:
+        if self.nodes.address(node) in self.config.bootstrap_servers:
+            return "Is the broker still running?"
+        return (
+            f"The cluster gave this address for broker {node}: if it cannot be reached from here, "
+            "advertised.listeners of that broker should name one that can."
+        )
+
+    # Metadata.
+
+    @property
+    def known(self) -> Metadata:
+        """What was last heard of the brokers, and of the topics in use."""
+        return self._known
+
+    async def metadata(self, topics: Sequence[str] | None = None, *, create: bool = False) -> Metadata:
+        """Ask now. None: all topics; an empty list: brokers only. What is wrong with a topic is in its `error`.
+        With `create`, a topic that does not exist is made if the brokers allow it, and is there a moment later."""
+        version = await self.version(MetadataRequest)
+        if version < meta.OLDEST_VERSION:
+            raise ClientError(f"The cluster is too old: Metadata is needed in version {meta.OLDEST_VERSION} at least.")
+        answer: MetadataResponse = await self.request(meta.question(topics, create=create), version=version)
+        if answer.error_code:
+            raise BrokerSaid(error_code(answer.error_code), "metadata")
+        found = meta.read_answer(answer)
+        if not found.brokers:
+            raise ConnectionLost("The cluster lists no brokers; it may still be starting.")
+        self._learn(found)
+        return found
+
+    def _learn(self, found: Metadata) -> None:
+        used = {name: topic for name, topic in found.topics.items() if name in self._in_use}
+        self._known = meta.merge(self._known, replace(found, topics=used))
+        self._known_at = self.env.clock.monotonic()
+        self.nodes.update(found.brokers)
+
+    async def refresh(self, topics: Iterable[str] = ()) -> None:
+        """Ask again about all topics in use, to which these belong from now on. Callers at the same time share one
+        request."""
+        self._in_use.update(topics)
+        if self._refreshing is None:
+            self._refreshing = asyncio.ensure_future(self._refresh())
+            self._refreshing.add_done_callback(self._refreshed)
+        await asyncio.shield(self._refreshing)
+
+    async def _refresh(self) -> None:
+        await asyncio.sleep(0)  # so that all who need it in this turn of the loop are in
+        await self.metadata(sorted(self._in_use))
+
+    def _refreshed(self, task: asyncio.Task[None]) -> None:
+        self._refreshing = None
+        if not task.cancelled():
+            task.exception()  # looked at, should nobody wait any more
+
+    def is_stale(self) -> bool:
+        """Whether what is known is older than metadata.max.age.ms."""
+        return self.env.clock.monotonic() - self._known_at > self.config.metadata_max_age_ms / 1000
+
+    async def topic(self, name: str, *, create: bool = False) -> Topic:
+        """The topic as it was last heard of; asked for if it never was. It is in use from now on. `BrokerSaid` if there
+        is none."""
+        self._in_use.add(name)
+        found = self._known.topics.get(name)
+        if found is None:
+            found = (await self.metadata([name], create=create)).topics[name]
+            if found.error:
+                raise BrokerSaid(found.error, name)
+        return found
+
+    def leader(self, topic: str, partition: int) -> Partition | None:
+        """The partition as last heard of, if it has a leader whose address is known."""
+        found = self._known.topics.get(topic)
+        if found is None:
+            return None
+        known = found.partitions.get(partition)
+        return known if known is not None and known.leader in self._known.brokers else None
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        return self._known.brokers

@@ -1,0 +1,142 @@
+"""The options of a client, under Kafka's names: `request.timeout.ms` is the field `request_timeout_ms`.
+
+A field of `ClientConfig` is the whole declaration of an option: kind, default, bounds and a line of doc. Unknown names
+are no error, because one properties file often serves several clients; they come back as warnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from klamm.client.errors import ConfigError
+from klamm.core.options.listeners import split_address
+from klamm.core.options.option import Kind, Option, OptionError, Value
+
+DEFAULT_PORT: Final = 9092
+_SUGGESTION_CUTOFF: Final = 0.85
+
+
+def _option(kind: Kind, default: Value, doc: str, **bounds: Any) -> Any:
+    return field(default=default, metadata={"kind": kind, "doc": doc, "bounds": bounds})
+
+
+def _time(default: int, doc: str, *, at_least: int = 0) -> Any:
+    return _option(Kind.INT, default, doc, at_least=at_least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    bootstrap_servers: tuple[str, ...] = _option(Kind.LIST, (), "addresses of brokers to ask for all the others")
+    client_id: str = _option(Kind.STRING, "klamm", "the name that brokers see and put into their logs")
+    client_rack: str = _option(Kind.STRING, "", "where this client runs")
+    security_protocol: str = _option(Kind.STRING, "PLAINTEXT", "how connections are protected; so far PLAINTEXT only")
+
+    request_timeout_ms: int = _time(30_000, "how long to wait for the answer to one request", at_least=1)
+    default_api_timeout_ms: int = _time(60_000, "how long an operation may take, with all its retries", at_least=1)
+    socket_connection_setup_timeout_ms: int = _time(10_000, "how long connecting to a broker may take", at_least=1)
+    reconnect_backoff_ms: int = _time(50, "how long a broker is left alone after a failed connection")
+    reconnect_backoff_max_ms: int = _time(1000, "the most that this grows to while it goes on failing")
+    retry_backoff_ms: int = _time(100, "how long to wait before a failed request is tried again")
+    retry_backoff_max_ms: int = _time(1000, "the most that this grows to while it goes on failing")
+    metadata_max_age_ms: int = _time(300_000, "after how long leaders and topics are asked for again, changed or not")
+
+    acks: str = _option(Kind.STRING, "all", "who must have a record before it counts as written",
+                        choices=("all", "-1", "0", "1"))  # fmt: skip
+    enable_idempotence: bool = _option(Kind.BOOL, True, "let the broker drop what a retry would write twice")
+    compression_type: str = _option(Kind.STRING, "none", "how batches are compressed",
+                                    choices=("none", "gzip", "snappy", "lz4", "zstd"))  # fmt: skip
+    batch_size: int = _option(Kind.INT, 16_384, "a batch of more bytes than this is sent at once", at_least=0)
+    linger_ms: int = _time(5, "how long a smaller batch waits for more records")
+    buffer_memory: int = _option(Kind.LONG, 32 << 20, "bytes of records that may wait to be sent", at_least=1)
+    max_request_size: int = _option(Kind.INT, 1 << 20, "the largest record, and the largest request", at_least=1)
+    max_in_flight_requests_per_connection: int = _option(Kind.INT, 5, "produce requests to one broker at a time",
+                                                         at_least=1)  # fmt: skip
+    delivery_timeout_ms: int = _time(120_000, "after how long a record that could not be sent is given up")
+
+    fetch_min_bytes: int = _option(Kind.INT, 1, "a fetch waits until there is this much", at_least=0)
+    fetch_max_bytes: int = _option(Kind.INT, 50 << 20, "the most that one fetch brings", at_least=1)
+    fetch_max_wait_ms: int = _time(500, "how long a fetch waits when there is too little")
+    max_partition_fetch_bytes: int = _option(Kind.INT, 1 << 20, "the most of one partition in a fetch", at_least=1)
+    isolation_level: str = _option(Kind.STRING, "read_uncommitted", "whether records of open transactions are read",
+                                   choices=("read_uncommitted", "read_committed"))  # fmt: skip
+    check_crcs: bool = _option(Kind.BOOL, True, "accepted; checksums are always verified")
+
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, object]) -> ClientConfig:
+        """Options by their Kafka names. `ConfigError` says all that is wrong at once."""
+        table = options()
+        values: dict[str, Any] = {}
+        warnings: list[str] = []
+        problems: list[str] = []
+        for name, text in given.items():
+            option = table.get(name)
+            if option is None:
+                warnings.append(_unknown(name, table))
+                continue
+            try:
+                values[_field_name(name)] = option.parse(text)
+            except OptionError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise ConfigError("; ".join(problems) + ".")
+        config = cls(**values, warnings=tuple(warnings))
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        if self.security_protocol.upper() != "PLAINTEXT":
+            raise ConfigError(
+                f"security.protocol={self.security_protocol} is not supported yet.",
+                "Only PLAINTEXT is; TLS and SASL are to come.",
+            )
+        self.addresses()
+        if self.enable_idempotence and self.max_in_flight_requests_per_connection > MAX_IDEMPOTENT_IN_FLIGHT:
+            raise ConfigError(
+                f"max.in.flight.requests.per.connection={self.max_in_flight_requests_per_connection} is too much "
+                f"for an idempotent producer: brokers remember {MAX_IDEMPOTENT_IN_FLIGHT} batches.",
+            )
+
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """Hosts and ports to start from; a port that is left out is 9092."""
+        found = []
+        for text in self.bootstrap_servers:
+            bare = ":" not in text or text.endswith("]")
+            try:
+                host, port = split_address(f"{text}:{DEFAULT_PORT}" if bare else text)
+            except OptionError as error:
+                raise ConfigError(f"bootstrap.servers: {error}.", "Write HOST:PORT, several with commas.") from None
+            if not host or not port:
+                raise ConfigError(f"bootstrap.servers: {text!r} is not HOST:PORT.")
+            found.append((host, port))
+        return tuple(found)
+
+
+MAX_IDEMPOTENT_IN_FLIGHT: Final = 5
+"""How many batches of a producer a broker can tell apart from new ones when they come again."""
+
+
+def options() -> dict[str, Option]:
+    """The table, by Kafka's names."""
+    table = {}
+    for declared in fields(ClientConfig):
+        if declared.metadata:
+            name = declared.name.replace("_", ".")
+            default: Any = declared.default
+            about = declared.metadata
+            table[name] = Option(name, about["kind"], default, about["doc"], **about["bounds"])
+    return table
+
+
+def _field_name(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _unknown(name: str, table: dict[str, Option]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, table, n=1, cutoff=_SUGGESTION_CUTOFF)
+    return f"{name} is not used by this client" + (f"; did you mean {near[0]}?" if near else "")

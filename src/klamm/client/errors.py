@@ -1,0 +1,96 @@
+"""What can go wrong for a user of a cluster. Each error says what happened, and in `hint` what to do about it.
+
+`retriable` means that the same call may succeed a little later without anybody changing anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from klamm.core.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """The base of all of them. `text` is one sentence; `hint`, where there is one, is another."""
+
+    retriable = False
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        super().__init__(f"{text} {hint}" if hint else text)
+        self.text = text
+        self.hint = hint
+
+
+class ConfigError(ClientError):
+    """A client option cannot be used as it was given."""
+
+
+class NotReachable(ClientError):
+    """None of the addresses answered. `attempts` has each with the reason."""
+
+    retriable = True
+
+    def __init__(self, attempts: Sequence[tuple[str, str]], hint: str = "") -> None:
+        tried = "; ".join(f"{address}: {reason}" for address, reason in attempts)
+        super().__init__(f"No broker could be reached ({tried or 'no address was given'}).", hint)
+        self.attempts = tuple(attempts)
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer came: what was asked for may have happened or not."""
+
+    retriable = True
+
+
+class TimedOut(ClientError):
+    """No answer within the time limit: what was asked for may have happened or not."""
+
+    retriable = True
+
+
+class UnsupportedVersion(ClientError):
+    """The broker does not have this API, or only in versions that we do not speak."""
+
+
+class BadAnswer(ClientError):
+    """The peer sent something that is not Kafka's protocol."""
+
+
+class BadRecords(ClientError):
+    """Records that a broker served cannot be read: they are damaged, or in a format that is not supported."""
+
+
+class Closed(ClientError):
+    """The cluster was closed while, or before, this was asked for."""
+
+
+class OffsetOutOfRange(ClientError):
+    """The offset to read from is not, or no longer, in the log."""
+
+    def __init__(self, topic: str, partition: int, offset: int) -> None:
+        super().__init__(
+            f"Offset {offset} of {topic}, partition {partition}, is outside of what the broker keeps.",
+            "Start from the beginning or the end, or look up the offsets there are.",
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+class BrokerSaid(ClientError):
+    """The broker answered with an error. `about` names what it is about: a topic, a partition."""
+
+    def __init__(self, code: ErrorCode, about: str = "", message: str | None = None, hint: str = "") -> None:
+        text = message or code.text or code.name
+        super().__init__(f"{about}: {text} ({code.name})" if about else f"{text} ({code.name})", hint)
+        self.code = code
+        self.about = about
+        self.retriable = code.retriable
+
+
+def error_code(number: int) -> ErrorCode:
+    """The code of this number; UNKNOWN_SERVER_ERROR for one that is newer than we are."""
+    try:
+        return ErrorCode(number)  # type: ignore[call-arg]  # the lookup by value, which mypy takes for the constructor
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
