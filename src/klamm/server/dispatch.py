@@ -18,6 +18,8 @@ from klamm.apis.api import Answer, Api, Broker, Context, Pending, Response
 from klamm.core.env import Clock, Part
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.server.connection import Connection
+from klamm.server.error_counts import Counter, counter_for
+from klamm.server.histogram import Histogram
 from klamm.server.logging import LimitedLog
 from klamm.server.outbox import Slot
 from klamm.wire import ProtocolError, Struct, decode
@@ -32,22 +34,24 @@ _FLEXIBLE_HEAD = Packer(">iix")  # and no tagged fields
 
 
 class Route:
-    """One API as the dispatcher uses it, with its counters. Times are from frame to answer."""
+    """One API as the dispatcher uses it, with its counters. Times are from frame to answer, with what it waited for."""
 
     __slots__ = (
+        "_count_errors",
+        "_counts",
         "api",
+        "durations",
+        "errors",
         "failures",
         "first",
         "flexible",
         "handle",
         "last",
-        "max_s",
         "request",
         "request_bytes",
         "requests",
         "response_bytes",
         "shortcut",
-        "total_s",
     )
 
     def __init__(self, api: Api) -> None:
@@ -62,8 +66,10 @@ class Route:
         self.request_bytes = 0
         self.response_bytes = 0
         self.failures = 0
-        self.total_s = 0.0
-        self.max_s = 0.0
+        self.errors: dict[int, int] = {}  # by code, as answers carry them; a shortcut's answers have none
+        self.durations = Histogram()
+        self._counts = self.durations.counts
+        self._count_errors: Counter = self._count_first_errors
 
     def frame(self, body: bytes, version: int, correlation_id: int) -> bytes:
         """A response whose body is encoded already."""
@@ -71,17 +77,27 @@ class Route:
             return _FLEXIBLE_HEAD.pack(len(body) + 5, correlation_id) + body
         return _HEAD.pack(len(body) + 4, correlation_id) + body
 
+    def encode(self, response: Response, version: int, correlation_id: int) -> list[Part]:
+        parts = encode_response(response, self.api.key, version, correlation_id)
+        self._count_errors(response, self.errors)
+        return parts
+
+    def _count_first_errors(self, response: Response, errors: dict[int, int]) -> None:
+        """Only now, because a broker that starts has no time to look through the tables of all answers."""
+        self._count_errors = counter_for(type(response))
+        self._count_errors(response, errors)
+
     def answered(self, response_bytes: int, took_s: float) -> None:
         self.response_bytes += response_bytes
-        self.total_s += took_s
-        if took_s > self.max_s:
-            self.max_s = took_s
+        # `durations.add`, without the call
+        self._counts[int(took_s * 1_000_000).bit_length()] += 1
+        self.durations.total_s += took_s
 
 
 class Dispatcher:
     """The `Handler` of the broker's connections."""
 
-    __slots__ = ("_broker", "log", "now", "on_broken", "routes", "tasks")
+    __slots__ = ("_broker", "log", "malformed", "not_served", "now", "on_broken", "routes", "tasks")
 
     def __init__(
         self, broker: Broker, apis: Iterable[Api], clock: Clock, on_broken: Callable[[BaseException], None]
@@ -91,6 +107,8 @@ class Dispatcher:
         self.log = LimitedLog(_logger, clock)
         self.on_broken = on_broken
         self.routes = {api.key: Route(api) for api in apis}
+        self.not_served = 0  # requests for an API or a version that there is not
+        self.malformed = 0
         self.tasks: set[asyncio.Future[Any]] = set()  # the loop itself holds them only weakly
 
     def handle(self, connection: Connection, frame: memoryview) -> None:
@@ -132,7 +150,7 @@ class Dispatcher:
             if answer is None:
                 answer = route.handle(context, request)
             if isinstance(answer, Struct):
-                parts = encode_response(answer, key, version, correlation_id)
+                parts = route.encode(answer, version, correlation_id)
                 connection.outbox.answer(parts)
                 route.answered(size_of(parts), self.now() - started)
             elif answer is None:
@@ -145,6 +163,7 @@ class Dispatcher:
 
     def _refuse(self, connection: Connection, key: int, version: int, correlation_id: int) -> None:
         """An API or a version that is not served. Only ApiVersions has an answer to that (KIP-511)."""
+        self.not_served += 1
         route = self.routes.get(key)
         if route is None:
             connection.abort(f"API key {key} (version {version}) is not served")
@@ -161,6 +180,7 @@ class Dispatcher:
             if route is not None and key == API_VERSIONS and version > route.last:
                 self._refuse(connection, key, version, correlation_id)
                 return
+        self.malformed += 1
         connection.abort(f"malformed request: {error}")
 
 
@@ -233,7 +253,7 @@ class _Call:
     def _encode(self, response: Response | None) -> list[Part]:
         if response is None:
             return []
-        return encode_response(response, self._route.api.key, self._version, self._correlation_id)
+        return self._route.encode(response, self._version, self._correlation_id)
 
     def _deliver(self, parts: list[Part]) -> None:
         if self._slot is None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 
 from klamm.core.env import Clock
+from klamm.server.histogram import Histogram
 
 _PERIOD_S = 0.1
 _WINDOW_TICKS = 100
 
 
 class LoopLag:
-    """`max_s` since the start (or the last `reset`); `recent_s`: the worst of about the last ten seconds."""
+    """`max_s` since the start (or the last `reset`); `recent_s`: the worst of about the last ten seconds; `delays`:
+    every one of them."""
 
-    __slots__ = ("_clock", "_due", "_loop", "_previous_s", "_ticks", "_timer", "_window_s", "max_s")
+    __slots__ = ("_clock", "_due", "_loop", "_previous_s", "_ticks", "_timer", "_window_s", "delays", "max_s")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,6 +30,7 @@ class LoopLag:
         self._window_s = 0.0
         self._previous_s = 0.0
         self.max_s = 0.0
+        self.delays = Histogram()
 
     @property
     def recent_s(self) -> float:
@@ -51,7 +54,8 @@ class LoopLag:
         self._timer = self._loop.call_later(_PERIOD_S, self._tick)
 
     def _tick(self) -> None:
-        late_s = self._clock.monotonic() - self._due
+        late_s = max(0.0, self._clock.monotonic() - self._due)
+        self.delays.add(late_s)
         if late_s > self._window_s:
             self._window_s = late_s
             if late_s > self.max_s:

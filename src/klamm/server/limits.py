@@ -122,26 +122,31 @@ class FrameMemory:
 
 
 class ConnectionCount:
-    """Open connections, in all and for each address."""
+    """Open connections, in all and for each address; and how many there ever were."""
 
-    __slots__ = ("_by_host", "_limits", "total")
+    __slots__ = ("_by_host", "_limits", "admitted", "refused", "total")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._by_host: dict[str, int] = {}
         self.total = 0
+        self.admitted = 0
+        self.refused = 0
 
     def admit(self, host: str) -> str | None:
         """Count one more connection, or say which bound it would break."""
         limits = self._limits
         if self.total >= limits.max_connections:
+            self.refused += 1
             return f"max.connections is {limits.max_connections}"
         here = self._by_host.get(host, 0)
         allowed = limits.per_host_overrides.get(host, limits.max_connections_per_host)
         if here >= allowed:
+            self.refused += 1
             return f"max.connections.per.ip is {allowed} for this address"
         self._by_host[host] = here + 1
         self.total += 1
+        self.admitted += 1
         return None
 
     def release(self, host: str) -> None:
