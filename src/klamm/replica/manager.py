@@ -7,7 +7,7 @@ change goes on. This module must never decide who leads; it does what the image 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicId
@@ -16,6 +16,7 @@ from klamm.log.manager import LogManager
 from klamm.metadata.image import EMPTY, TOPIC_RESOURCE, Image, PartitionState, TopicState
 from klamm.metadata.replay import Delta
 from klamm.metadata.topic_config import log_config
+from klamm.replica.deletion import DeletedBelow, delete_records
 from klamm.replica.partition import Partition
 
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
@@ -69,6 +70,24 @@ class ReplicaManager:
     def offline_version(self) -> int:
         """Grows whenever `offline` changes."""
         return self._logs.offline_version
+
+    async def delete_records(self, asked: Sequence[tuple[str, int, int]]) -> list[DeletedBelow]:
+        """Delete the records of (topic, partition) below an offset; -1: below the high watermark."""
+        found = [self._deletable(topic, index) for topic, index, _ in asked]
+        fine = [(one, offset) for one, (_, _, offset) in zip(found, asked, strict=True) if isinstance(one, Partition)]
+        done = iter(await delete_records(self._logs, fine) if fine else ())
+        return [next(done) if isinstance(one, Partition) else DeletedBelow(error=one) for one in found]
+
+    def _deletable(self, topic: str, index: int) -> Partition | ErrorCode:
+        """A partition that a client may delete records of, or why not."""
+        partition = self.find(topic, index)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition.internal:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        policies = resolve("cleanup.policy", self._image.topic_configs(topic), self._options).value
+        assert isinstance(policies, tuple)
+        return partition if "delete" in policies else ErrorCode.POLICY_VIOLATION
 
     def opened(self) -> Iterator[Partition]:
         """The partitions that somebody has asked for since the start."""
