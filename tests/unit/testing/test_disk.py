@@ -383,6 +383,7 @@ class TestFaults:
         assert files.read("a") == b"12345abc"
         file.truncate(5)
         assert files.free_bytes("") == 3
+        assert files.total_bytes("") == 8
         file.append(b"xyz")
         file.pwrite(b"!", 0)
 

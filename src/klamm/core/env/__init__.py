@@ -134,6 +134,9 @@ class Files(Protocol):
         A lock dies with its process."""
 
     def free_bytes(self, path: str) -> int: ...
+    def total_bytes(self, path: str) -> int:
+        """The size of the file system that the path is on."""
+
 
 
 class Executor(Protocol):

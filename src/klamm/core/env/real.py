@@ -211,6 +211,10 @@ class RealFiles:
         vfs = os.statvfs(path)
         return vfs.f_bavail * vfs.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        vfs = os.statvfs(path)
+        return vfs.f_blocks * vfs.f_frsize
+
 
 class ThreadExecutor:
     __slots__ = ("_pool", "_workers")

@@ -420,6 +420,10 @@ class SimFiles:
         self._folder(path)
         return self.disk.free_bytes()
 
+    def total_bytes(self, path: str) -> int:
+        self._folder(path)
+        return self.disk.used_bytes() + self.disk.free_bytes()
+
     def _root(self) -> FolderNode:
         if not self.alive:
             raise DeadIncarnation("files")
