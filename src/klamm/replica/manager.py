@@ -23,11 +23,11 @@ INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
 
 
 class ReplicaManager:
-    __slots__ = ("_by_id", "_by_name", "_image", "_logs", "_node_id", "_options", "fetch_max_bytes")
+    __slots__ = ("_by_id", "_by_name", "_image", "_node_id", "_options", "fetch_max_bytes", "logs")
 
     def __init__(self, node_id: int, logs: LogManager, options: Options) -> None:
         self._node_id = node_id
-        self._logs = logs
+        self.logs = logs
         self._options = options
         self._image = EMPTY
         self._by_name: dict[str, dict[int, Partition]] = {}  # only what was asked for
@@ -64,18 +64,18 @@ class ReplicaManager:
     def offline(self) -> Mapping[str, Collection[int]]:
         """The partitions, by topic, of which this broker has a log that has failed: it can neither lead nor follow them
         until the log is back. Empty in normal times."""
-        return self._logs.offline
+        return self.logs.offline
 
     @property
     def offline_version(self) -> int:
         """Grows whenever `offline` changes."""
-        return self._logs.offline_version
+        return self.logs.offline_version
 
     async def delete_records(self, asked: Sequence[tuple[str, int, int]]) -> list[DeletedBelow]:
         """Delete the records of (topic, partition) below an offset; -1: below the high watermark."""
         found = [self._deletable(topic, index) for topic, index, _ in asked]
         fine = [(one, offset) for one, (_, _, offset) in zip(found, asked, strict=True) if isinstance(one, Partition)]
-        done = iter(await delete_records(self._logs, fine) if fine else ())
+        done = iter(await delete_records(self.logs, fine) if fine else ())
         return [next(done) if isinstance(one, Partition) else DeletedBelow(error=one) for one in found]
 
     def _deletable(self, topic: str, index: int) -> Partition | ErrorCode:
@@ -132,13 +132,13 @@ class ReplicaManager:
                 partition.stop_leading(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         for index, state in enumerate(topic.partitions):
             if self._node_id in state.replicas:
-                self._logs.delete(topic.name, index)
+                self.logs.delete(topic.name, index)
 
     def _follow(self, partition: Partition, state: PartitionState) -> None:
         if state.leader != self._node_id:
             partition.stop_leading(ErrorCode.NOT_LEADER_OR_FOLLOWER, state.leader, state.leader_epoch)
             return
-        log = self._logs.get_or_create(
+        log = self.logs.get_or_create(
             partition.topic,
             partition.index,
             partition.topic_id,
