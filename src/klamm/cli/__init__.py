@@ -20,6 +20,8 @@ __all__ = ["VERBS", "Failed", "UsageError", "build_parser", "main"]
 
 VERBS = {
     "start": "start a broker",
+    "topic": "create, list, describe, alter and delete topics",
+    "cluster": "show the brokers of a cluster and what they can do",
     "log": "look into the files of a log, and repair one",
 }
 
