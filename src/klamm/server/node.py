@@ -11,7 +11,7 @@ import asyncio
 import errno
 import logging
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from klamm.apis import registry
 from klamm.apis.api import Broker
@@ -53,6 +53,15 @@ class StartError(Exception):
     """Why the broker cannot start: one sentence for the user."""
 
 
+class Running(NamedTuple):
+    """The parts of a started node, for whoever has to look at them or play tricks on them (klamm.testing)."""
+
+    broker: Broker
+    server: Server
+    dispatcher: Dispatcher
+    logs: LogManager
+
+
 class Node:
     """A standalone broker: the only node of its cluster, and its controller."""
 
@@ -62,6 +71,7 @@ class Node:
         self.options = options
         self.lag = LoopLag(env.clock)
         self._max_open_segments = max_open_segments
+        self.running: Running | None = None
         self._started = False
         self._broken = asyncio.Event()
         self._folder: DataFolder | None = None
@@ -125,6 +135,7 @@ class Node:
             _logger.warning("%s", warning)
         await controller.start(node_id)
         await controller.register_broker(self._registration(server, logs))
+        self.running = Running(broker, server, dispatcher, logs)
         server.open()
         logs.start()
         self.lag.start()
