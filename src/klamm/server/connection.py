@@ -28,7 +28,7 @@ _LIMIT = 1  # too much in flight, or too much that the peer did not take yet
 _TURN = 2  # others first
 _MEMORY = 4  # waiting for memory for a large frame
 _DRAIN = 8  # the server stops
-_GATE = 16  # the broker is still starting
+_GATE = 16  # the broker is still starting, or a test has paused it
 
 
 class Handler(Protocol):
@@ -134,12 +134,19 @@ class Connection(asyncio.BufferedProtocol):
         self.is_open = True
         shared.connections[self.peer.connection_id] = self
         if not shared.is_open:
-            self._pause(_GATE)
+            self.hold()
+
+    def hold(self) -> None:
+        """Read nothing until `admit`."""
+        self._pause(_GATE)
 
     def admit(self) -> None:
-        """The broker is ready: read what this early client has to say."""
+        """The broker is ready: read what this client has to say."""
         self._paused &= ~_GATE
-        self._read_on()
+        if self._paused or len(self._buffer):
+            self._resume_soon()
+        else:
+            self._read_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer.writable()
@@ -231,6 +238,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._paused & _DRAIN:
             self._finish_if_drained()
             return
+        if self._paused & _GATE:
+            return  # `admit` comes back to it
         self._paused &= ~(_LIMIT | _TURN)
         self._serve()
         self._read_on()

@@ -56,11 +56,21 @@ class Server:
     async def bind(self, spec: ListenerSpec) -> None:
         """Take an address; its port is known from here on. Who connects already waits until `open`."""
         assert spec.name not in self.bound, f"two listeners named {spec.name}"
+        listener = await self._listen(spec)
+        self.bound[spec.name] = spec.bound(listener.port)
+
+    async def _listen(self, spec: ListenerSpec) -> Listener:
         listener = await self._shared.network.listen(
             spec.host, spec.port, lambda: self._connection(spec.name), backlog=self._shared.limits.accept_backlog
         )
         self._listeners.append(listener)
-        self.bound[spec.name] = spec.bound(listener.port)
+        return listener
+
+    async def accept_again(self) -> None:
+        """Take the addresses back that `stop_accepting` let go of. OSError if somebody else has one by now."""
+        if not self._listeners:
+            for spec in self.bound.values():
+                await self._listen(spec)
 
     def open(self) -> None:
         """Let requests through: whatever the handlers need is there now."""

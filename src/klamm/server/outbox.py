@@ -98,6 +98,12 @@ class Outbox:
         self._in_flight.bytes += request_bytes
         return slot
 
+    def plug(self) -> Slot:
+        """Hold everything back that has not left yet, until the slot is filled with nothing."""
+        slot = self.reserve(0)
+        self.slots.rotate(1)
+        return slot
+
     def fill(self, slot: Slot, parts: list[Part]) -> None:
         assert slot.parts is None, "an answer was given twice"
         slot.cancel = None
