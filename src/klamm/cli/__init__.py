@@ -22,6 +22,7 @@ VERBS = {
     "start": "start a broker",
     "topic": "create, list, describe, alter and delete topics",
     "cluster": "show the brokers of a cluster and what they can do",
+    "top": "watch the rates of topics and brokers, live",
     "log": "look into the files of a log, and repair one",
 }
 
