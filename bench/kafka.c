@@ -109,12 +109,17 @@ static void put_record(struct bytes *out, int offset_delta, const char *value, s
 }
 
 void put_batch(struct bytes *out, int count, size_t value_size) {
+    char *value = allocate(value_size);
+    memset(value, 'x', value_size);
+    put_batch_of(out, count, value, 0, value_size);
+    free(value);
+}
+
+void put_batch_of(struct bytes *out, int count, const char *values, size_t stride, size_t value_size) {
     size_t start = out->size;
     struct timespec now; /* the real time: retention deletes what is too old */
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t timestamp = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-    char *value = allocate(value_size);
-    memset(value, 'x', value_size);
     put_int64(out, 0);          /* base offset: the broker's to set */
     put_int32(out, 0);          /* length, below */
     put_int32(out, -1);         /* leader epoch */
@@ -129,8 +134,7 @@ void put_batch(struct bytes *out, int count, size_t value_size) {
     put_int32(out, -1);
     put_int32(out, count);
     for (int i = 0; i < count; i++)
-        put_record(out, i, value, value_size);
-    free(value);
+        put_record(out, i, values + (size_t)i * stride, value_size);
     unsigned char *batch = out->data + start;
     set_int32(batch + 8, (int32_t)(out->size - start - 12));
     set_int32(batch + 17, (int32_t)crc32c(batch + 21, out->size - start - 21));
@@ -144,9 +148,7 @@ int records_per_batch(size_t batch_bytes, size_t value_size) {
 
 /* --- produce ------------------------------------------------------------------------------------------------- */
 
-void put_produce(struct bytes *out, const char *topic, int partition, int count, size_t value_size) {
-    struct bytes batch = {0};
-    put_batch(&batch, count, value_size);
+void put_produce_batch(struct bytes *out, const char *topic, int partition, const struct bytes *batch) {
     begin_request(out, 0, 7);
     put_string(out, NULL); /* transactional id */
     put_int16(out, -1);    /* acks=all */
@@ -155,9 +157,15 @@ void put_produce(struct bytes *out, const char *topic, int partition, int count,
     put_string(out, topic);
     put_int32(out, 1);     /* partitions */
     put_int32(out, partition);
-    put_int32(out, (int32_t)batch.size);
-    put(out, batch.data, batch.size);
+    put_int32(out, (int32_t)batch->size);
+    put(out, batch->data, batch->size);
     end_request(out);
+}
+
+void put_produce(struct bytes *out, const char *topic, int partition, int count, size_t value_size) {
+    struct bytes batch = {0};
+    put_batch(&batch, count, value_size);
+    put_produce_batch(out, topic, partition, &batch);
     free(batch.data);
 }
 

@@ -32,10 +32,13 @@ void end_request(struct bytes *out);
 
 /* A record batch of `count` records with values of `value_size` bytes and no keys. */
 void put_batch(struct bytes *out, int count, size_t value_size);
+/* The same with values of one's own, `stride` bytes apart (0: the same value each time). */
+void put_batch_of(struct bytes *out, int count, const char *values, size_t stride, size_t value_size);
 /* How many records of that size fit into a batch of about `batch_bytes`, at least one. */
 int records_per_batch(size_t batch_bytes, size_t value_size);
 
-/* A whole Produce request (v7, acks=all) with one batch for one partition. */
+/* A whole Produce request (v7, acks=all) with one batch for one partition: one at hand, or one made for it. */
+void put_produce_batch(struct bytes *out, const char *topic, int partition, const struct bytes *batch);
 void put_produce(struct bytes *out, const char *topic, int partition, int count, size_t value_size);
 /* Reads one answer to it; fails on any error. */
 void take_produce_answer(struct reader *reader);

@@ -1,17 +1,23 @@
 /* A load generator on librdkafka: what a client in C reaches, library and all.
  *
  *   load produce --to A --topic T --partitions P --records N --size S [--linger MS] [--batch BYTES] [--codec NAME]
+ *                [--milliseconds MS] [--values FILE]    until the time is over; values of S bytes from a file
  *   load latency --to A --topic T --count C --size S        linger 0, one record at a time, each waited for
  *   load consume --to A --topic T --partitions P --records N   all partitions from the beginning, no group
+ *   load flow    --to A --topic T --rate R --milliseconds MS [--warm-up MS] [--size S] [--linger MS]   end to end
  *
  * acks=all. Topics are made by `raw create`. The library's own threads run on the cores this process is pinned to. */
 #include "common.h"
 
+#include <errno.h>
 #include <librdkafka/rdkafka.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
 
 #define FLUSH_TIMEOUT_MS 60000
 #define MAX_EMPTY_POLLS 60 /* of half a second each */
@@ -71,19 +77,50 @@ static rd_kafka_t *start_producer(long long linger_ms) {
     return start_client(RD_KAFKA_PRODUCER, conf);
 }
 
+/* Values to send, one after another and then from the start again. */
+struct values {
+    char *data;
+    size_t size, count, next;
+};
+
+static struct values read_values(const char *path, size_t size) {
+    struct values values = {.size = size, .count = 1};
+    if (*path == '\0') {
+        values.data = allocate(size);
+        memset(values.data, 'x', size);
+        return values;
+    }
+    FILE *file = fopen(path, "rb");
+    if (file == NULL || fseek(file, 0, SEEK_END) != 0)
+        fail("cannot read %s: %s", path, strerror(errno));
+    values.count = (size_t)ftell(file) / size;
+    rewind(file);
+    values.data = allocate(values.count * size);
+    if (values.count == 0 || fread(values.data, size, values.count, file) != values.count)
+        fail("%s has no value of %zu bytes", path, size);
+    fclose(file);
+    return values;
+}
+
+static char *next_value(struct values *values) {
+    if (values->next == values->count)
+        values->next = 0;
+    return values->data + values->size * values->next++;
+}
+
 /* Hands over `count` (<= PRODUCE_BATCH) records of one partition; what does not fit at once is tried again. */
-static void produce_some(rd_kafka_t *client, rd_kafka_topic_t *topic, int32_t partition, char *value, size_t size,
+static void produce_some(rd_kafka_t *client, rd_kafka_topic_t *topic, int32_t partition, struct values *values,
                          int count) {
     static rd_kafka_message_t messages[PRODUCE_BATCH];
     for (int i = 0; i < count; i++)
-        messages[i] = (rd_kafka_message_t){.payload = value, .len = size};
+        messages[i] = (rd_kafka_message_t){.payload = next_value(values), .len = values->size};
     /* no flags: the value is not copied here, it outlives the message */
     int taken = rd_kafka_produce_batch(topic, partition, 0, messages, count);
     while (taken < count) {
         int left = 0;
         for (int i = 0; i < count; i++)
             if (messages[i].err == RD_KAFKA_RESP_ERR__QUEUE_FULL)
-                messages[left++] = (rd_kafka_message_t){.payload = value, .len = size};
+                messages[left++] = (rd_kafka_message_t){.payload = messages[i].payload, .len = values->size};
             else if (messages[i].err)
                 fail("produce: %s", rd_kafka_err2str(messages[i].err));
         rd_kafka_poll(client, 1);
@@ -95,8 +132,9 @@ static void produce_some(rd_kafka_t *client, rd_kafka_topic_t *topic, int32_t pa
 static void produce_mode(void) {
     const char *name = option("topic", NULL);
     int partitions = (int)option_number("partitions", 1);
-    long long records = option_number("records", 1000000);
+    long long records = option_number("records", 1000000), milliseconds = option_number("milliseconds", 0);
     size_t size = (size_t)option_number("size", 100);
+    struct values values = read_values(option("values", ""), size);
     rd_kafka_t *client = start_producer(option_number("linger", 5));
     check_options();
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
@@ -105,15 +143,15 @@ static void produce_mode(void) {
     if (rd_kafka_metadata(client, 0, topic, &metadata, SOCKET_TIMEOUT_S * 1000) != RD_KAFKA_RESP_ERR_NO_ERROR)
         fail("no metadata of %s", name);
     rd_kafka_metadata_destroy(metadata);
-    char *value = allocate(size);
-    memset(value, 'x', size);
     double cpu = cpu_seconds();
-    int64_t start = now_ns();
+    int64_t start = now_ns(), until = start + milliseconds * 1000000;
     for (long long sent = 0, turn = 0; sent < records; turn++) {
         int count = records - sent < PRODUCE_BATCH ? (int)(records - sent) : PRODUCE_BATCH;
-        produce_some(client, topic, (int32_t)(turn % partitions), value, size, count);
+        produce_some(client, topic, (int32_t)(turn % partitions), &values, count);
         rd_kafka_poll(client, 0);
         sent += count;
+        if (milliseconds > 0 && now_ns() >= until)
+            records = sent; /* what is on its way is still waited for, below */
     }
     if (rd_kafka_flush(client, FLUSH_TIMEOUT_MS) != RD_KAFKA_RESP_ERR_NO_ERROR)
         fail("not everything was acknowledged in %d ms", FLUSH_TIMEOUT_MS);
@@ -213,6 +251,83 @@ static void consume_mode(void) {
     json_close();
 }
 
+/* --- from end to end ----------------------------------------------------------------------------------------- */
+
+static struct {
+    rd_kafka_queue_t *queue;
+    int64_t measured_from; /* records due before are warm-up */
+    long long total;
+    int64_t *latencies;
+    size_t count;
+} flow;
+
+static void *receive_flow(void *unused) {
+    static rd_kafka_message_t *messages[PRODUCE_BATCH];
+    long long received = 0;
+    for (int empty = 0; received < flow.total;) {
+        ssize_t got = rd_kafka_consume_batch_queue(flow.queue, 500, messages, PRODUCE_BATCH);
+        int64_t now = now_ns(), due;
+        empty = got > 0 ? 0 : empty + 1;
+        if (got < 0 || empty == MAX_EMPTY_POLLS)
+            fail("nothing more after %lld of %lld records", received, flow.total);
+        for (ssize_t i = 0; i < got; i++, received++) {
+            if (messages[i]->err)
+                fail("consume: %s", rd_kafka_message_errstr(messages[i]));
+            memcpy(&due, messages[i]->payload, sizeof due);
+            if (due >= flow.measured_from)
+                flow.latencies[flow.count++] = now - due;
+            rd_kafka_message_destroy(messages[i]);
+        }
+    }
+    return unused;
+}
+
+/* A record whenever one is due, and a consumer in a thread beside it. As in flow.c, a record carries its due time. */
+static void flow_mode(void) {
+    const char *name = option("topic", NULL);
+    long long rate = option_number("rate", 10000), milliseconds = option_number("milliseconds", 2000);
+    long long warm_up = option_number("warm-up", 1000);
+    size_t size = (size_t)option_number("size", 100);
+    rd_kafka_t *consumer = start_consumer(), *producer = start_producer(0);
+    check_options();
+    int64_t interval = 1000000000 / rate;
+    flow.total = (milliseconds + warm_up) * 1000000 / interval;
+    flow.latencies = allocate((size_t)flow.total * sizeof *flow.latencies);
+    rd_kafka_topic_partition_list_t *all = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(all, name, 0)->offset = RD_KAFKA_OFFSET_BEGINNING;
+    if (rd_kafka_assign(consumer, all))
+        fail("assign: %s", rd_kafka_err2str(rd_kafka_last_error()));
+    flow.queue = rd_kafka_queue_get_consumer(consumer);
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, name, NULL);
+    prctl(PR_SET_TIMERSLACK, 1); /* wake up when asked to, not 50 us later */
+    int64_t start = now_ns() + interval, late = 0;
+    flow.measured_from = start + warm_up * 1000000;
+    pthread_t receiver;
+    if (pthread_create(&receiver, NULL, receive_flow, NULL) != 0)
+        fail("no thread");
+    char *value = allocate(size < sizeof start ? sizeof start : size);
+    for (long long i = 0; i < flow.total; i++) {
+        int64_t due = start + i * interval, now;
+        struct timespec wake = {.tv_sec = due / 1000000000, .tv_nsec = due % 1000000000};
+        while ((now = now_ns()) < due)
+            clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
+        late = now - due > late ? now - due : late;
+        memcpy(value, &due, sizeof due);
+        if (rd_kafka_produce(topic, 0, RD_KAFKA_MSG_F_COPY, value, size, NULL, 0, NULL) != 0)
+            fail("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
+        rd_kafka_poll(producer, 0);
+    }
+    pthread_join(receiver, NULL);
+    if (failed > 0)
+        fail("%lld records were not delivered", failed);
+    json_open("flow");
+    json_integer("count", (long long)flow.count);
+    json_number("latest_send_us", (double)late / 1e3);
+    json_number("client_cpu_s", cpu_seconds());
+    json_latencies(flow.latencies, flow.count);
+    json_close();
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     parse_options(argc, argv);
@@ -226,7 +341,9 @@ int main(int argc, char **argv) {
         latency_mode();
     else if (strcmp(mode, "consume") == 0)
         consume_mode();
+    else if (strcmp(mode, "flow") == 0)
+        flow_mode();
     else
-        fail("usage: load produce|latency|consume --option value ...");
+        fail("usage: load produce|latency|consume|flow --option value ...");
     return 0; /* the clients are not destroyed: the process ends, and nothing is left to flush */
 }

@@ -1,15 +1,17 @@
 /* A client without a library: measures the broker, not a client.
  *
  *   raw create|delete --to A --topic T [--topics N] --partitions P    topics T, or T-0 ... T-(N-1)
+ *   raw ready    --to A --topic T --partitions P                      waits until all of them can be used
  *   raw metadata --to A --partitions P                                waits until that many partitions are listed
- *   raw produce  --to A --topic T --partitions P --records N --size S [--batch B] [--depth D]
- *   raw fetch    --to A --topic T --partitions P --records N [--max-bytes M]      all from the beginning
+ *   raw produce  --to A --topic T --partitions P --records N [--milliseconds MS] [--depth D]
+ *                with --size S [--batch B], or --batch-file F
+ *   raw fetch    --to A --topic T --partitions P --records N [--milliseconds MS] [--max-bytes M]   from the beginning
  *   raw seek     --to A --topic T --records N --count C [--max-bytes M]           fetches at random offsets
  *   raw latency  --to A --topic T --count C --size S                  one record, one answer, one after another
  *   raw small    --to A --topic T --partitions P --kind metadata|produce|versions [--connections C] [--depth D]
  *
  * All answers are checked for errors, but in `small`, where only the first of each connection is. */
-#include "kafka.h"
+#include "raw.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,182 +21,80 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define READ_BUFFER (256 << 10)
-#define LARGE_READ_BUFFER (8 << 20)
 #define MAX_PARTITIONS 100000
 #define MAX_CONNECTIONS 1024
 #define MAX_DEPTH 1024
 #define MAX_IDLE_ANSWERS 20
 
-static const char *topic;
-static int partitions;
+const char *topic;
+int partitions;
 
-static struct reader *connected(size_t buffer) { return reader_new(connect_to(option("to", NULL)), buffer); }
+struct reader *connected(size_t buffer) { return reader_new(connect_to(option("to", NULL)), buffer); }
 
-static void read_topic_options(void) {
+void read_topic_options(void) {
     topic = option("topic", NULL);
     partitions = (int)option_number("partitions", 1);
     if (partitions < 1 || partitions > MAX_PARTITIONS)
         fail("--partitions must be 1 to %d", MAX_PARTITIONS);
 }
 
-/* --- topics -------------------------------------------------------------------------------------------------- */
-
-static const char *topic_name(int index, int topics) {
-    static char name[300];
-    if (topics == 1)
-        return topic;
-    snprintf(name, sizeof name, "%s-%d", topic, index);
-    return name;
-}
-
-/* Answers of CreateTopics v4 and DeleteTopics v3 differ in the message behind the error code. */
-static void take_topics_answer(struct reader *reader, const char *what, bool with_message) {
-    uint32_t size = take_answer_header(reader);
-    const unsigned char *answer = reader_take(reader, size), *end = answer + size, *next = answer + 8;
-    for (int32_t left = get_int32(answer + 4); left > 0; left--) {
-        if (next + 2 > end || next + 2 + get_int16(next) + 2 > end)
-            fail("%s: the answer is too short", what);
-        next += 2 + get_int16(next);
-        expect_no_error(what, get_int16(next));
-        next += 2;
-        if (with_message && get_int16(next) >= 0)
-            next += get_int16(next);
-        next += with_message ? 2 : 0;
-    }
-}
-
-static void topics_mode(bool create) {
-    read_topic_options();
-    struct reader *reader = connected(LARGE_READ_BUFFER);
-    int topics = (int)option_number("topics", 1);
-    check_options();
-    struct bytes request = {0};
-    begin_request(&request, create ? 19 : 20, create ? 4 : 3);
-    put_int32(&request, topics);
-    for (int i = 0; i < topics; i++) {
-        put_string(&request, topic_name(i, topics));
-        if (create) {
-            put_int32(&request, partitions);
-            put_int16(&request, 1); /* replication factor */
-            put_int32(&request, 0); /* assignments */
-            put_int32(&request, 0); /* configs */
-        }
-    }
-    put_int32(&request, 60000); /* timeout */
-    if (create)
-        put_int8(&request, 0); /* validate only */
-    end_request(&request);
-    int64_t start = now_ns();
-    send_all(reader->fd, request.data, request.size);
-    take_topics_answer(reader, create ? "create" : "delete", create);
-    json_open(create ? "create" : "delete");
-    json_integer("topics", topics);
-    json_number("seconds", seconds_since(start));
-    json_close();
-}
-
-static void put_metadata(struct bytes *out, const char *one_topic) {
-    begin_request(out, 3, 4);
-    put_int32(out, one_topic == NULL ? -1 : 1);
-    if (one_topic != NULL)
-        put_string(out, one_topic);
-    put_int8(out, 0); /* no auto-creation */
-    end_request(out);
-}
-
-static void skip_string(struct reader *reader) {
-    int size = get_int16(reader_take(reader, 2));
-    reader_skip(reader, size > 0 ? (uint64_t)size : 0);
-}
-
-static void skip_int32s(struct reader *reader) {
-    int32_t count = get_int32(reader_take(reader, 4));
-    reader_skip(reader, count > 0 ? (uint64_t)count * 4 : 0);
-}
-
-/* Reads a Metadata answer; returns how many of its partitions have a leader. */
-static int take_metadata_answer(struct reader *reader) {
-    int led = 0;
-    take_answer_header(reader);
-    reader_skip(reader, 4); /* throttle time */
-    for (int32_t brokers = get_int32(reader_take(reader, 4)); brokers > 0; brokers--) {
-        reader_skip(reader, 4);
-        skip_string(reader);
-        reader_skip(reader, 4);
-        skip_string(reader);
-    }
-    skip_string(reader);    /* cluster id */
-    reader_skip(reader, 4); /* controller */
-    for (int32_t topics = get_int32(reader_take(reader, 4)); topics > 0; topics--) {
-        expect_no_error("metadata", get_int16(reader_take(reader, 2)));
-        skip_string(reader);
-        reader_skip(reader, 1);
-        for (int32_t count = get_int32(reader_take(reader, 4)); count > 0; count--) {
-            const unsigned char *partition = reader_take(reader, 10); /* error, index, leader */
-            led += get_int16(partition) == 0 && get_int32(partition + 6) >= 0;
-            skip_int32s(reader);
-            skip_int32s(reader);
-        }
-    }
-    return led;
-}
-
-static void metadata_mode(void) {
-    struct reader *reader = connected(READ_BUFFER);
-    int expected = (int)option_number("partitions", 1), led;
-    check_options();
-    struct bytes request = {0};
-    put_metadata(&request, NULL);
-    int64_t start = now_ns(), last;
-    uint64_t before;
-    do { /* the watchdog ends this if nothing else does */
-        last = now_ns();
-        before = reader->received;
-        send_all(reader->fd, request.data, request.size);
-        led = take_metadata_answer(reader);
-        if (led < expected)
-            usleep(10000);
-    } while (led < expected);
-    json_open("metadata");
-    json_integer("partitions", led);
-    json_number("seconds", seconds_since(start));
-    json_number("answer_ms", seconds_since(last) * 1e3);
-    json_integer("answer_bytes", (long long)(reader->received - before));
-    json_close();
-}
-
 /* --- produce ------------------------------------------------------------------------------------------------- */
 
-/* The same prepared requests over and over, partition after partition, --depth of them in flight. */
+/* A record batch that somebody else prepared, as it would stand in a log. */
+static struct bytes read_batch(const char *path) {
+    unsigned char piece[64 << 10];
+    struct bytes batch = {0};
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        fail("cannot read %s: %s", path, strerror(errno));
+    for (size_t got; (got = fread(piece, 1, sizeof piece, file)) > 0;)
+        put(&batch, piece, got);
+    fclose(file);
+    if (batch.size < BATCH_HEADER_BYTES || (size_t)get_int32(batch.data + 8) + 12 != batch.size)
+        fail("%s is not one record batch", path);
+    return batch;
+}
+
+/* The same prepared requests over and over, partition after partition, --depth of them in flight: --records of them,
+ * or fewer if --milliseconds are over before. */
 static void produce_mode(void) {
     read_topic_options();
     struct reader *reader = connected(READ_BUFFER);
     long long records = option_number("records", 1000000), depth = option_number("depth", 5);
-    size_t size = (size_t)option_number("size", 100), batch = (size_t)option_number("batch", 1000000);
+    long long milliseconds = option_number("milliseconds", 0), bytes = 0, sent = 0, answered = 0;
+    size_t size = (size_t)option_number("size", 100), batch_bytes = (size_t)option_number("batch", 1000000);
+    const char *file = option("batch-file", "");
     check_options();
-    int per_batch = records_per_batch(batch, size);
-    long long count = (records + per_batch - 1) / per_batch, bytes = 0;
+    struct bytes batch = {0};
+    if (*file != '\0')
+        batch = read_batch(file);
+    else
+        put_batch(&batch, records_per_batch(batch_bytes, size), size);
+    int per_batch = get_int32(batch.data + 57);
+    long long count = (records + per_batch - 1) / per_batch;
     struct bytes *requests = allocate((size_t)partitions * sizeof *requests);
     for (int i = 0; i < partitions; i++)
-        put_produce(&requests[i], topic, i, per_batch, size);
+        put_produce_batch(&requests[i], topic, i, &batch);
     double cpu = cpu_seconds();
-    int64_t start = now_ns();
-    for (long long i = 0; i < count + depth; i++) {
-        if (i >= depth && i - depth < count)
-            take_produce_answer(reader);
-        if (i < count) {
-            struct bytes *request = &requests[i % partitions];
+    int64_t start = now_ns(), until = start + milliseconds * 1000000;
+    while (sent < count || answered < sent) {
+        if (sent < count && sent - answered < depth) {
+            struct bytes *request = &requests[sent++ % partitions];
             send_all(reader->fd, request->data, request->size);
             bytes += (long long)request->size;
+        } else {
+            take_produce_answer(reader);
+            answered++;
         }
+        if (milliseconds > 0 && now_ns() >= until)
+            count = sent;
     }
     double seconds = seconds_since(start);
     json_open("produce");
-    json_integer("records", count * per_batch);
+    json_integer("records", sent * per_batch);
     json_integer("request_bytes", (long long)requests[0].size);
     json_number("seconds", seconds);
-    json_number("records_per_s", (double)(count * per_batch) / seconds);
+    json_number("records_per_s", (double)(sent * per_batch) / seconds);
     json_number("bytes_per_s", (double)bytes / seconds);
     json_number("client_cpu_s", cpu_seconds() - cpu);
     json_close();
@@ -225,108 +125,56 @@ static void latency_mode(void) {
 
 /* --- fetch --------------------------------------------------------------------------------------------------- */
 
-#define OFFSET_IN_PARTITION 8  /* behind index and leader epoch */
-#define PARTITION_BYTES 28
+struct progress {
+    struct fetch fetch;
+    long long records, bytes;
+};
 
-/* A Fetch (v11, no session) of all partitions. Returns where in the request the first partition is. */
-static size_t put_fetch(struct bytes *out, int32_t max_bytes) {
-    begin_request(out, 1, 11);
-    put_int32(out, -1);        /* replica id: a consumer */
-    put_int32(out, 500);       /* max wait */
-    put_int32(out, 1);         /* min bytes */
-    put_int32(out, 50 << 20);  /* max bytes in all, as clients have it */
-    put_int8(out, 0);          /* read uncommitted */
-    put_int32(out, 0);         /* no session */
-    put_int32(out, -1);
-    put_int32(out, 1);         /* topics */
-    put_string(out, topic);
-    put_int32(out, partitions);
-    size_t first = out->size;
-    for (int i = 0; i < partitions; i++) {
-        put_int32(out, i);
-        put_int32(out, -1); /* leader epoch */
-        put_int64(out, 0);
-        put_int64(out, -1); /* log start offset */
-        put_int32(out, max_bytes);
-    }
-    put_int32(out, 0); /* forgotten topics */
-    put_string(out, "");
-    end_request(out);
-    return first;
+static void count_batch(const struct batch *batch, void *context) {
+    struct progress *progress = context;
+    set_fetch_offset(&progress->fetch, batch->partition, batch->next_offset);
+    progress->records += batch->records;
+    progress->bytes += (long long)batch->size;
 }
 
-/* Walks the batches of one partition; a partial one at the end is skipped. */
-static void take_batches(struct reader *reader, uint32_t size, int64_t *next_offset, long long *records,
-                         long long *bytes) {
-    while (size >= BATCH_HEADER_BYTES) {
-        const unsigned char *header = reader_take(reader, BATCH_HEADER_BYTES);
-        int64_t next = get_int64(header) + get_int32(header + 23) + 1;
-        int32_t length = get_int32(header + 8), count = get_int32(header + 57);
-        if (length < BATCH_HEADER_BYTES - 12 || header[16] != 2)
-            fail("a batch of %d bytes and magic %d at offset %lld", length, header[16], (long long)*next_offset);
-        size -= BATCH_HEADER_BYTES;
-        uint32_t rest = (uint32_t)length + 12 - BATCH_HEADER_BYTES;
-        if (rest > size)
-            break;
-        reader_skip(reader, rest);
-        size -= rest;
-        if (next > *next_offset)
-            *next_offset = next;
-        *records += count;
-        *bytes += (long long)length + 12;
-    }
-    reader_skip(reader, size);
+static void start_again(struct fetch *fetch) {
+    for (int i = 0; i < partitions; i++)
+        set_fetch_offset(fetch, i, 0);
 }
 
-/* Reads one Fetch answer. `offsets` has the next offset of each partition. */
-static void take_fetch_answer(struct reader *reader, int64_t *offsets, long long *records, long long *bytes) {
-    take_answer_header(reader);
-    const unsigned char *head = reader_take(reader, 14); /* throttle, error, session, topics */
-    expect_no_error("fetch", get_int16(head + 4));
-    for (int32_t topics = get_int32(head + 10); topics > 0; topics--) {
-        skip_string(reader);
-        for (int32_t count = get_int32(reader_take(reader, 4)); count > 0; count--) {
-            const unsigned char *part = reader_take(reader, 34); /* index, error, three offsets, aborted count */
-            int32_t index = get_int32(part), aborted = get_int32(part + 30);
-            expect_no_error("fetch of a partition", get_int16(part + 4));
-            if (index < 0 || index >= partitions)
-                fail("an answer about partition %d", index);
-            reader_skip(reader, aborted > 0 ? (uint64_t)aborted * 16 : 0);
-            int32_t size = get_int32(reader_take(reader, 8) + 4); /* preferred replica, size of the records */
-            take_batches(reader, size > 0 ? (uint32_t)size : 0, &offsets[index], records, bytes);
-        }
-    }
-}
-
+/* All there is, once; or with --milliseconds, again and again until the time is over. */
 static void fetch_mode(void) {
     read_topic_options();
     struct reader *reader = connected(READ_BUFFER);
-    long long wanted = option_number("records", 1000000), records = 0, bytes = 0, answers = 0;
-    int32_t max_bytes = (int32_t)option_number("max-bytes", 1 << 20);
+    long long wanted = option_number("records", 1000000), milliseconds = option_number("milliseconds", 0);
+    long long answers = 0, read_before = 0;
+    struct progress progress = {0};
+    put_fetch(&progress.fetch, topic, partitions, (int32_t)option_number("max-bytes", 1 << 20));
     check_options();
-    struct bytes request = {0};
-    size_t first = put_fetch(&request, max_bytes);
-    int64_t *offsets = allocate((size_t)partitions * sizeof *offsets);
     double cpu = cpu_seconds();
-    int64_t start = now_ns();
-    for (int idle = 0; records < wanted; answers++) {
-        long long before = records;
-        send_all(reader->fd, request.data, request.size);
-        take_fetch_answer(reader, offsets, &records, &bytes);
-        for (int i = 0; i < partitions; i++)
-            set_int64(request.data + first + (size_t)i * PARTITION_BYTES + OFFSET_IN_PARTITION, offsets[i]);
-        idle = records == before ? idle + 1 : 0;
+    int64_t start = now_ns(), until = start + milliseconds * 1000000;
+    for (int idle = 0; progress.records - read_before < wanted; answers++) {
+        long long before = progress.records;
+        send_fetch(&progress.fetch, reader->fd);
+        take_fetch_answer(reader, partitions, false, count_batch, &progress);
+        idle = progress.records == before ? idle + 1 : 0;
         if (idle == MAX_IDLE_ANSWERS)
-            fail("%d empty answers after %lld of %lld records", idle, records, wanted);
+            fail("%d empty answers after %lld of %lld records", idle, progress.records - read_before, wanted);
+        if (milliseconds > 0 && now_ns() >= until)
+            break;
+        if (milliseconds > 0 && progress.records - read_before >= wanted) {
+            read_before = progress.records;
+            start_again(&progress.fetch);
+        }
     }
     double seconds = seconds_since(start);
     json_open("fetch");
-    json_integer("records", records);
+    json_integer("records", progress.records);
     json_integer("answers", answers);
     json_integer("received_bytes", (long long)reader->received);
     json_number("seconds", seconds);
-    json_number("records_per_s", (double)records / seconds);
-    json_number("bytes_per_s", (double)bytes / seconds);
+    json_number("records_per_s", (double)progress.records / seconds);
+    json_number("bytes_per_s", (double)progress.bytes / seconds);
     json_number("client_cpu_s", cpu_seconds() - cpu);
     json_close();
 }
@@ -335,32 +183,31 @@ static void fetch_mode(void) {
 static void seek_mode(void) {
     read_topic_options();
     struct reader *reader = connected(READ_BUFFER);
-    long long end = option_number("records", 1000000), count = option_number("count", 1000), records = 0, bytes = 0;
-    int32_t max_bytes = (int32_t)option_number("max-bytes", 16 << 10);
+    long long end = option_number("records", 1000000), count = option_number("count", 1000);
+    struct progress progress = {0};
+    put_fetch(&progress.fetch, topic, partitions, (int32_t)option_number("max-bytes", 16 << 10));
     check_options();
     if (end < 1 || count < 1 || partitions != 1)
         fail("--records and --count must be positive, --partitions 1");
-    struct bytes request = {0};
-    size_t first = put_fetch(&request, max_bytes);
     int64_t *latencies = allocate((size_t)count * sizeof *latencies);
     uint64_t random = UINT64_C(88172645463325252); /* xorshift; the same offsets each time */
     for (long long i = 0; i < count; i++) {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        int64_t next_offset = 0, offset = (int64_t)(random % (uint64_t)end);
-        set_int64(request.data + first + OFFSET_IN_PARTITION, offset);
-        long long before = records;
+        int64_t offset = (int64_t)(random % (uint64_t)end);
+        set_fetch_offset(&progress.fetch, 0, offset);
+        long long before = progress.records;
         int64_t start = now_ns();
-        send_all(reader->fd, request.data, request.size);
-        take_fetch_answer(reader, &next_offset, &records, &bytes);
+        send_fetch(&progress.fetch, reader->fd);
+        take_fetch_answer(reader, partitions, false, count_batch, &progress);
         latencies[i] = now_ns() - start;
-        if (records == before)
+        if (progress.records == before)
             fail("nothing at offset %lld", (long long)offset);
     }
     json_open("seek");
     json_integer("count", count);
-    json_number("bytes_each", (double)bytes / (double)count);
+    json_number("bytes_each", (double)progress.bytes / (double)count);
     json_latencies(latencies, (size_t)count);
     json_close();
 }
@@ -491,6 +338,8 @@ int main(int argc, char **argv) {
         topics_mode(true);
     else if (strcmp(mode, "delete") == 0)
         topics_mode(false);
+    else if (strcmp(mode, "ready") == 0)
+        ready_mode();
     else if (strcmp(mode, "metadata") == 0)
         metadata_mode();
     else if (strcmp(mode, "produce") == 0)
@@ -504,6 +353,6 @@ int main(int argc, char **argv) {
     else if (strcmp(mode, "small") == 0)
         small_mode();
     else
-        fail("usage: raw create|delete|metadata|produce|fetch|seek|latency|small --option value ...");
+        fail("usage: raw create|delete|ready|metadata|produce|fetch|seek|latency|small --option value ...");
     return 0;
 }

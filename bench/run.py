@@ -15,7 +15,8 @@ import os
 import sys
 from pathlib import Path
 
-from harness import BENCH, Bench, Broken
+from brokers import Broken
+from harness import BENCH, Bench
 from report import commit, machine, row_text, section_text, today, update
 from sections import SECTIONS
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness import Bench, Broken, Broker, first_answer
+from brokers import Broken, Klamm, first_answer
+from harness import Bench
 
 BATCH_BYTES = 1_000_000
 IN_FLIGHT = 5
@@ -51,7 +52,7 @@ def measure(size: int) -> tuple[str, str]:
     return ("records_per_s", "records/s") if size == 100 else ("bytes_per_s", "bytes/s")
 
 
-def lag_rows(broker: Broker) -> Iterator[Row]:
+def lag_rows(broker: Klamm) -> Iterator[Row]:
     lag = broker.loop_lag_ms()
     if lag is not None:
         yield Row("longest loop lag in this section", "", "ms", [lag])
@@ -66,7 +67,7 @@ def produce(bench: Bench) -> Iterator[Row]:
         yield from lag_rows(broker)
 
 
-def produce_case(bench: Bench, broker: Broker, sink: str, size: int, partitions: int) -> Iterator[Row]:
+def produce_case(bench: Bench, broker: Klamm, sink: str, size: int, partitions: int) -> Iterator[Row]:
     key, unit = measure(size)
     values: dict[str, list[float]] = {"raw": [], "load": []}
     ratios: dict[str, list[float]] = {"raw": [], "load": []}
@@ -109,7 +110,7 @@ def fetch(bench: Bench) -> Iterator[Row]:
         yield from lag_rows(broker)
 
 
-def fetch_case(bench: Bench, broker: Broker, file: Path, size: int, partitions: int) -> Iterator[Row]:
+def fetch_case(bench: Bench, broker: Klamm, file: Path, size: int, partitions: int) -> Iterator[Row]:
     key, unit = measure(size)
     values: dict[str, list[float]] = {"raw": [], "load": []}
     ratios: dict[str, list[float]] = {"raw": [], "load": []}
@@ -245,7 +246,7 @@ def partitions(bench: Bench) -> Iterator[Row]:
     yield from rows.values()
 
 
-def many_partitions(bench: Bench, broker: Broker) -> Iterator[tuple[str, float]]:
+def many_partitions(bench: Bench, broker: Klamm) -> Iterator[tuple[str, float]]:
     where = {"to": broker.address, "partitions": MANY_PARTITIONS // MANY_TOPICS}
     start = time.perf_counter()
     bench.tool("raw", "create", **where, topic="many", topics=MANY_TOPICS)
