@@ -229,7 +229,9 @@ static void consume_mode(void) {
         fail("assign: %s", rd_kafka_err2str(refused));
     rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(client);
     for (int empty = 0; records < wanted;) {
-        ssize_t got = rd_kafka_consume_batch_queue(queue, 500, messages, CONSUME_BATCH);
+        /* it waits for as many as it is asked for: asking for more than will come would cost the half second */
+        size_t room = wanted - records < CONSUME_BATCH ? (size_t)(wanted - records) : CONSUME_BATCH;
+        ssize_t got = rd_kafka_consume_batch_queue(queue, 500, messages, room);
         empty = got > 0 ? 0 : empty + 1;
         if (got < 0 || empty == MAX_EMPTY_POLLS)
             fail("nothing more after %lld of %lld records", records, wanted);
@@ -262,23 +264,23 @@ static struct {
 } flow;
 
 static void *receive_flow(void *unused) {
-    static rd_kafka_message_t *messages[PRODUCE_BATCH];
     long long received = 0;
-    for (int empty = 0; received < flow.total;) {
-        ssize_t got = rd_kafka_consume_batch_queue(flow.queue, 500, messages, PRODUCE_BATCH);
+    for (int empty = 0; received < flow.total && empty < MAX_EMPTY_POLLS;) {
+        rd_kafka_message_t *message = rd_kafka_consume_queue(flow.queue, 500);
         int64_t now = now_ns(), due;
-        empty = got > 0 ? 0 : empty + 1;
-        if (got < 0 || empty == MAX_EMPTY_POLLS)
-            fail("nothing more after %lld of %lld records", received, flow.total);
-        for (ssize_t i = 0; i < got; i++, received++) {
-            if (messages[i]->err)
-                fail("consume: %s", rd_kafka_message_errstr(messages[i]));
-            memcpy(&due, messages[i]->payload, sizeof due);
-            if (due >= flow.measured_from)
-                flow.latencies[flow.count++] = now - due;
-            rd_kafka_message_destroy(messages[i]);
-        }
+        empty = message != NULL ? 0 : empty + 1;
+        if (message == NULL)
+            continue;
+        if (message->err)
+            fail("consume: %s", rd_kafka_message_errstr(message));
+        memcpy(&due, message->payload, sizeof due);
+        if (due >= flow.measured_from)
+            flow.latencies[flow.count++] = now - due;
+        received++;
+        rd_kafka_message_destroy(message);
     }
+    if (received < flow.total)
+        fail("nothing more after %lld of %lld records", received, flow.total);
     return unused;
 }
 
@@ -288,7 +290,7 @@ static void flow_mode(void) {
     long long rate = option_number("rate", 10000), milliseconds = option_number("milliseconds", 2000);
     long long warm_up = option_number("warm-up", 1000);
     size_t size = (size_t)option_number("size", 100);
-    rd_kafka_t *consumer = start_consumer(), *producer = start_producer(0);
+    rd_kafka_t *consumer = start_consumer(), *producer = start_producer(option_number("linger", 0));
     check_options();
     int64_t interval = 1000000000 / rate;
     flow.total = (milliseconds + warm_up) * 1000000 / interval;
