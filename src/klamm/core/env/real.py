@@ -13,7 +13,7 @@ import stat
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from klamm.core.env import Buffer, Env, Lock
 from klamm.core.env.sockets import RealNetwork
@@ -137,12 +137,14 @@ class RealLock:
 class RealFiles:
     __slots__ = ()
 
+    file_type: ClassVar[type[RealFile]] = RealFile
+
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> RealFile:
         flags = os.O_CLOEXEC | (os.O_RDONLY if readonly else os.O_RDWR) | (os.O_CREAT if create else 0)
         fd = os.open(path, flags, 0o644)
         if not readonly:
             os.lseek(fd, 0, os.SEEK_END)
-        return RealFile(path, fd)
+        return self.file_type(path, fd)
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:

@@ -1,0 +1,123 @@
+"""The broker's own process: what the parent starts, or the nursery forks.
+
+    python -c "... main(FD)"
+
+FD is its end of the control channel, whose first line says what to do. Standard output and error are the log file. The
+broker is the real one, with two things of its own: a clock that a test can move, and files that are not synced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING, NoReturn
+
+from klamm.testing.embedded.channel import MAX_LINE_BYTES, Order, decode, encode
+from klamm.testing.embedded.guard import Guard
+
+if TYPE_CHECKING:
+    from klamm.testing.embedded.control import Control
+
+_WANTED_FILES = 65_536
+_FEWEST_SEGMENTS = 32
+
+
+def main(fd: int) -> NoReturn:
+    """One broker, until the parent says stop or is gone."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # for the parent's terminal; the parent will tell us
+        signal.signal(number, signal.SIG_IGN)
+    sock = socket.socket(fileno=fd)
+    order = _read_order(sock)
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    def stop_soon() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    guard = Guard(order, fd, stop_soon)
+    guard.exit(loop.run_until_complete(_serve(order, sock, stop)))
+
+
+def _read_order(sock: socket.socket) -> Order:
+    """The first line. Read byte by byte: what follows belongs to the loop. It is there before we are."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = sock.recv(1)
+        if not byte:
+            os._exit(0)
+        line += byte
+    return Order(**decode(bytes(line)))
+
+
+async def _serve(order: Order, sock: socket.socket, stop: asyncio.Event) -> int:
+    from klamm.core.options import OptionError
+    from klamm.server.logging import configure
+    from klamm.server.node import Node, StartError
+    from klamm.testing.embedded.control import Control, ShiftedClock, options_of
+
+    loop = asyncio.get_running_loop()
+    reader, writer = await asyncio.open_connection(sock=sock, limit=MAX_LINE_BYTES)
+    configure(order.log_level)
+    clock = ShiftedClock()
+    try:
+        from klamm.core.env.unsynced import unsynced_env
+
+        options = options_of(order)
+        env = unsynced_env(clock, io_threads=options.get_int("num.io.threads"))
+        node = Node(env, order.data, options, max_open_segments=max(_FEWEST_SEGMENTS, _raise_file_limit() // 4))
+        loop.set_exception_handler(node.on_loop_error)
+        await node.start()
+    except (StartError, OptionError) as error:
+        writer.write(encode({"error": str(error)}))
+        await writer.drain()
+        return 2
+    gc.collect()
+    gc.freeze()
+    writer.write(encode({"ok": {"pid": os.getpid(), "address": node.addresses[0]}}))
+    control = Control(node, clock)
+    talk = loop.create_task(_talk(control, reader, writer, stop))
+    failed = loop.create_task(node.failed())
+    stopped = loop.create_task(stop.wait())
+    await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
+    await control.faults.clear()
+    await node.stop()
+    env.executor.close()
+    if talk.done() and not failed.done():
+        writer.write(encode({"ok": None}))
+        await writer.drain()
+    return 1 if failed.done() else 0
+
+
+async def _talk(
+    control: Control, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stop: asyncio.Event
+) -> None:
+    """Answer the parent's questions, one after the other. That it has gone is the guard's business."""
+    while line := await reader.readline():
+        question = decode(line)
+        command = question.pop("command")
+        if command == "stop":
+            stop.set()
+            return
+        try:
+            answer = {"ok": await control.do(command, question)}
+        except ValueError as error:
+            answer = {"error": str(error)}
+        writer.write(encode(answer))
+        await writer.drain()
+
+
+def _raise_file_limit() -> int:
+    """Ask for as many open files as this user may have; how many that are, as far as they are of use."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(_WANTED_FILES, hard)
+    try:
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # macOS refuses more than its own maximum
+        return soft
+    return wanted

@@ -1,0 +1,69 @@
+"""Inside the broker's process: end it when its parent is gone, and take the folder along.
+
+A thread, so that it does its work even if the loop hangs. It waits for two things at once. The channel hangs up when
+the parent's end is closed; but a process that the parent has forked may hold a copy of that end. Where the system can
+tell (Linux), the death of the parent itself counts too.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+from klamm.testing.embedded.channel import Order
+from klamm.testing.embedded.folder import remove
+
+STOP_S = 10.0
+"""How long a broker whose data is kept may take to stop cleanly."""
+
+
+class Guard:
+    """`stop` asks the broker to stop cleanly; it is called from the guard's thread."""
+
+    def __init__(self, order: Order, channel_fd: int, stop: Callable[[], None]) -> None:
+        self._order = order
+        self._stop = stop
+        self._stopped = threading.Event()
+        self._ending = False
+        self._poll = select.poll()
+        self._poll.register(channel_fd, 0)  # hang-ups are always told
+        self._thread = threading.Thread(target=self._watch, name="klamm-guard", daemon=True)
+        is_orphan = not self._register_parent()
+        if is_orphan:
+            self._end()
+        self._thread.start()
+
+    def _register_parent(self) -> bool:
+        """False if it is dead already."""
+        if sys.platform == "linux":
+            try:
+                self._poll.register(os.pidfd_open(self._order.parent), select.POLLIN)
+            except ProcessLookupError:
+                return False
+            except OSError:  # an old kernel, or a sandbox that forbids it: the channel will do
+                pass
+        return True
+
+    def _watch(self) -> None:
+        self._poll.poll()
+        self._end()
+
+    def _end(self) -> NoReturn:
+        self._ending = True
+        if self._order.keep:
+            self._stop()
+            self._stopped.wait(STOP_S)
+        remove(self._order.folder)
+        os._exit(0)
+
+    def exit(self, code: int) -> NoReturn:
+        """The broker has stopped: end the process, unless the guard is at it. No clean-up of the interpreter: a child
+        of the nursery would do the nursery's."""
+        self._stopped.set()
+        if self._ending:
+            self._thread.join()
+        os._exit(code)
