@@ -95,6 +95,8 @@ def record_count(image: Image) -> int:
         + len(image.brokers)
         + sum(1 + len(topic.partitions) for topic in image.topics.values())
         + sum(len(configs) for configs in image.configs.values())
+        + len(image.acls)
+        + sum(len(quotas) for quotas in image.quotas.values())
     )
 
 

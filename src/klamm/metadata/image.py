@@ -10,9 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from klamm.core.ids import TopicId
+from klamm.metadata.acls import Acl
+from klamm.metadata.quotas import QuotaEntity
 from klamm.metadata.records import (
     NO_LEADER,
+    AclRecord,
     BrokerRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerRecord,
     Endpoint,
@@ -20,6 +24,7 @@ from klamm.metadata.records import (
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaPart,
     SupportedFeature,
     TopicRecord,
 )
@@ -80,6 +85,7 @@ class Image:
     """Read only. `offset` is that of the last record that is in it (-1: none), `epoch` its controller's."""
 
     __slots__ = (
+        "acls",
         "brokers",
         "configs",
         "controller_id",
@@ -88,6 +94,7 @@ class Image:
         "folded_names",
         "next_producer_id",
         "offset",
+        "quotas",
         "topic_ids",
         "topics",
     )
@@ -105,6 +112,8 @@ class Image:
         configs: dict[ConfigResource, dict[str, str]] | None = None,
         features: dict[str, int] | None = None,
         next_producer_id: int = 0,
+        acls: dict[Acl, None] | None = None,
+        quotas: dict[QuotaEntity, dict[str, float]] | None = None,
     ) -> None:
         self.offset = offset
         self.epoch = epoch
@@ -116,6 +125,8 @@ class Image:
         self.configs: Mapping[ConfigResource, Mapping[str, str]] = configs or {}
         self.features: Mapping[str, int] = features or {}
         self.next_producer_id = next_producer_id
+        self.acls: Mapping[Acl, None] = acls or {}  # a set that keeps its order
+        self.quotas: Mapping[QuotaEntity, Mapping[str, float]] = quotas or {}
 
     def topic(self, name: str) -> TopicState | None:
         return self.topics.get(name)
@@ -181,6 +192,11 @@ def to_records(image: Image) -> Iterator[MetadataRecord]:
     for resource, configs in image.configs.items():
         for name, value in configs.items():
             yield ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
+    for acl in image.acls:
+        yield acl_record(acl)
+    for entity, quotas in image.quotas.items():
+        for key, limit in quotas.items():
+            yield quota_record(entity, key, limit)
 
 
 def broker_record(broker: BrokerState) -> BrokerRecord:
@@ -196,6 +212,25 @@ def broker_record(broker: BrokerState) -> BrokerRecord:
         features=[SupportedFeature(name=name, min_level=low, max_level=high) for name, low, high in broker.features],
         fenced=broker.fenced,
     )
+
+
+def acl_record(acl: Acl, *, removed: bool = False) -> AclRecord:
+    return AclRecord(
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+        removed=removed,
+    )
+
+
+def quota_record(entity: QuotaEntity, key: str, value: float | None) -> ClientQuotaRecord:
+    """None removes it."""
+    parts = [QuotaPart(entity_type=kind, entity_name=name) for kind, name in entity]
+    return ClientQuotaRecord(entity=parts, key=key, value=value or 0.0, removed=value is None)
 
 
 def partition_record(topic_id: bytes, index: int, partition: PartitionState) -> PartitionRecord:
@@ -224,8 +259,10 @@ __all__ = [
     "Image",
     "PartitionState",
     "TopicState",
+    "acl_record",
     "broker_record",
     "fold_name",
     "partition_record",
+    "quota_record",
     "to_records",
 ]

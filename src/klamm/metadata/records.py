@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from klamm import wire
 from klamm.wire.runtime import read_varint, varint
-from klamm.wire.schema import Struct, array, boolean, int8, int16, int32, int64, string, uint16, uuid, versions_of
+from klamm.wire.schema import (
+    Struct,
+    array,
+    boolean,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    uint16,
+    uuid,
+    versions_of,
+)
 
 NO_LEADER = -1
 
@@ -125,6 +138,35 @@ class ProducerIdsRecord(MetadataRecord, versions="0", flexible="0+"):
     next_producer_id: int = int64()
 
 
+class AclRecord(MetadataRecord, versions="0", flexible="0+"):
+    """An access control entry came, or went. The numbers are Kafka's."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8()
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+    removed: bool = boolean()
+
+
+class QuotaPart(Struct):
+    """One part of whom a quota is for; a null name is the default of its type."""
+
+    entity_type: str = string()
+    entity_name: str | None = string(nullable="0+", default=None)
+
+
+class ClientQuotaRecord(MetadataRecord, versions="0", flexible="0+"):
+    """A quota of some client was set, or removed."""
+
+    entity: list[QuotaPart] = array(QuotaPart)
+    key: str = string()
+    value: float = float64()
+    removed: bool = boolean()
+
+
 class SnapshotRecord(MetadataRecord, versions="0", flexible="0+"):
     """Opens a snapshot: it stands for the log up to and including `offset`, in `record_count` more records."""
 
@@ -145,6 +187,8 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
     9: FeatureRecord,
     10: ProducerIdsRecord,
     11: SnapshotRecord,
+    12: AclRecord,
+    13: ClientQuotaRecord,
 }
 
 _HEADS = {  # class -> (version it is written in, type and version as bytes)

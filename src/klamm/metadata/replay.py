@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from klamm.core.ids import TopicId
 from klamm.core.slices import Sliced, at_once
+from klamm.metadata.acls import Acl
 from klamm.metadata.image import (
     TOPIC_RESOURCE,
     BrokerEndpoint,
@@ -22,8 +23,11 @@ from klamm.metadata.image import (
     TopicState,
     fold_name,
 )
+from klamm.metadata.quotas import QuotaEntity, entity
 from klamm.metadata.records import (
+    AclRecord,
     BrokerRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerRecord,
     FeatureRecord,
@@ -59,6 +63,8 @@ class Delta(NamedTuple):
     brokers: tuple[int, ...] = ()
     features: bool = False
     controller: bool = False
+    acls: bool = False
+    quotas: bool = False
 
 
 def replay(image: Image, records: Iterable[MetadataRecord], *, offset: int, epoch: int) -> tuple[Image, Delta]:
@@ -111,6 +117,8 @@ def _delta(
         brokers=tuple(key for key in brokers if old.brokers.get(key) != new.brokers.get(key)),
         features=old.features is not new.features and old.features != new.features,
         controller=(old.controller_id, old.epoch) != (new.controller_id, new.epoch),
+        acls=old.acls is not new.acls and old.acls != new.acls,
+        quotas=old.quotas is not new.quotas and old.quotas != new.quotas,
     )
 
 
@@ -129,6 +137,8 @@ class _Builder:
         self._configs: dict[ConfigResource, dict[str, str]] | None = None
         self._brokers: dict[int, BrokerState] | None = None
         self._features: dict[str, int] | None = None
+        self._acls: dict[Acl, None] | None = None
+        self._quotas: dict[QuotaEntity, dict[str, float]] | None = None
         self._partitions: dict[TopicId, list[PartitionState]] = {}  # of topics in work
         self._controller_id = image.controller_id
         self._next_producer_id = image.next_producer_id
@@ -154,6 +164,8 @@ class _Builder:
             configs=_or(self._configs, old.configs),
             features=_or(self._features, old.features),
             next_producer_id=self._next_producer_id,
+            acls=_or(self._acls, old.acls),
+            quotas=_or(self._quotas, old.quotas),
         )
 
     # Topics
@@ -306,6 +318,39 @@ class _Builder:
         else:
             self._features.pop(record.name, None)
 
+    def put_acl(self, record: AclRecord) -> None:
+        acl = Acl(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+        if self._acls is None:
+            self._acls = dict(self.image.acls)
+        if not record.removed:
+            self._acls[acl] = None
+        elif acl in self._acls:
+            del self._acls[acl]
+        else:
+            raise InconsistentMetadata(f"an ACL is removed but not there: {acl}")
+
+    def put_quota(self, record: ClientQuotaRecord) -> None:
+        whom = entity((part.entity_type, part.entity_name) for part in record.entity)
+        if self._quotas is None:
+            self._quotas = dict(self.image.quotas)  # type: ignore[arg-type]
+        quotas = dict(self._quotas.get(whom, ()))  # the dict of the old image is shared
+        if record.removed:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+        if quotas:
+            self._quotas[whom] = quotas
+        else:
+            self._quotas.pop(whom, None)
+
     def put_producer_ids(self, record: ProducerIdsRecord) -> None:
         if record.next_producer_id < self._next_producer_id:
             raise InconsistentMetadata(f"producer ids go back to {record.next_producer_id}")
@@ -331,4 +376,6 @@ _HANDLERS: dict[type[MetadataRecord], Callable[[_Builder, Any], None]] = {
     ConfigRecord: _Builder.put_config,
     FeatureRecord: _Builder.put_feature,
     ProducerIdsRecord: _Builder.put_producer_ids,
+    AclRecord: _Builder.put_acl,
+    ClientQuotaRecord: _Builder.put_quota,
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from klamm.metadata.image import EMPTY, fold_name
+from klamm.metadata.acls import Acl
+from klamm.metadata.image import EMPTY, acl_record, fold_name, quota_record
 from klamm.metadata.records import (
     BrokerRecord,
     ConfigRecord,
@@ -25,6 +26,17 @@ NAMES = st.text(alphabet="ab._-9", min_size=1, max_size=5)
 BROKER_IDS = st.integers(0, 4)
 ID_LISTS = st.lists(BROKER_IDS, unique=True, max_size=4)
 EPOCHS = st.integers(0, 2**31 - 1)
+
+ACLS = st.builds(
+    Acl,
+    st.integers(2, 7),
+    NAMES,
+    st.sampled_from([3, 4]),
+    NAMES.map("User:".__add__),
+    st.just("*"),
+    st.integers(2, 15),
+    st.sampled_from([2, 3]),
+)
 
 
 @st.composite
@@ -63,6 +75,7 @@ def brokers(draw):
 def steps(draw, image):
     """The records of one entry that fits the image."""
     choices = ["topic", "config", "broker", "feature", "producer ids", "controller"]
+    choices += ["acl", "quota"] + ["remove acl"] * bool(image.acls)
     choices += ["remove", "change", "grow"] * bool(image.topics) + ["unregister"] * bool(image.brokers)
     kind = draw(st.sampled_from(choices))
     if kind == "topic":
@@ -88,6 +101,13 @@ def steps(draw, image):
         return [FeatureRecord(name=draw(NAMES), level=draw(st.integers(0, 3)))]
     if kind == "producer ids":
         return [ProducerIdsRecord(broker_id=1, next_producer_id=image.next_producer_id + draw(st.integers(1, 1000)))]
+    if kind == "acl":
+        return [acl_record(draw(ACLS))]
+    if kind == "remove acl":
+        return [acl_record(draw(st.sampled_from(list(image.acls))), removed=True)]
+    if kind == "quota":
+        whom = draw(st.dictionaries(st.sampled_from(["user", "client-id", "ip"]), st.none() | NAMES, min_size=1))
+        return [quota_record(tuple(sorted(whom.items())), draw(NAMES), draw(st.none() | st.floats(1, 1e9)))]
     if kind == "controller":
         return [ControllerRecord(id=draw(BROKER_IDS))]
     topic = image.topics[draw(st.sampled_from(list(image.topics)))]

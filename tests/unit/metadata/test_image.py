@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from metadata_strategies import histories
 
+from klamm.metadata.acls import Acl
 from klamm.metadata.entries import decode_snapshot, encode_snapshot, record_count
 from klamm.metadata.image import (
     EMPTY,
@@ -11,7 +12,9 @@ from klamm.metadata.image import (
     BrokerEndpoint,
     BrokerState,
     ConfigResource,
+    acl_record,
     fold_name,
+    quota_record,
     to_records,
 )
 from klamm.metadata.records import (
@@ -198,3 +201,25 @@ def test_the_tables_of_an_image_agree_with_each_other(entries):
         assert all(name == t.name for name, t in image.topics.items())
         assert all(image.configs.values())
         assert {fold_name(name): name for name in image.topics if fold_name(name)} == image.folded_names
+
+
+ACL = Acl(2, "a", 3, "User:x", "*", 3, 3)
+
+
+def test_an_acl_comes_once_and_goes():
+    image, delta = play(acl_record(ACL), acl_record(ACL))
+    assert list(image.acls) == [ACL] and delta.acls
+    after, delta = play(acl_record(ACL, removed=True), on=image)
+    assert not after.acls and delta.acls and image.acls
+    with pytest.raises(InconsistentMetadata, match="not there"):
+        play(acl_record(ACL, removed=True), on=after)
+
+
+def test_quotas_are_kept_for_each_entity():
+    alice = (("client-id", None), ("user", "alice"))
+    image, delta = play(quota_record(alice, "a", 1.0), quota_record(alice, "b", 2.5))
+    assert image.quotas == {alice: {"a": 1.0, "b": 2.5}} and delta.quotas
+    after, _ = play(quota_record(alice, "a", None), on=image)
+    assert after.quotas == {alice: {"b": 2.5}} and image.quotas[alice] == {"a": 1.0, "b": 2.5}
+    after, _ = play(quota_record(alice, "b", None), on=after)
+    assert after.quotas == {}

@@ -21,6 +21,8 @@ def test_the_numbers_of_the_types_stay_what_they_are():
         9: "FeatureRecord",
         10: "ProducerIdsRecord",
         11: "SnapshotRecord",
+        12: "AclRecord",
+        13: "ClientQuotaRecord",
     }
 
 
