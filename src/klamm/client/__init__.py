@@ -27,9 +27,12 @@ from klamm.client.errors import (
     UnsupportedVersion,
 )
 from klamm.client.metadata import Broker, Metadata, Partition, Topic
+from klamm.client.offsets import EARLIEST, LATEST, OffsetFound
 
 __all__ = [
     "CONTROLLER",
+    "EARLIEST",
+    "LATEST",
     "BadAnswer",
     "BadRecords",
     "Broker",
@@ -42,6 +45,7 @@ __all__ = [
     "ConnectionLost",
     "Metadata",
     "NotReachable",
+    "OffsetFound",
     "OffsetOutOfRange",
     "Partition",
     "TimedOut",

@@ -10,10 +10,10 @@ where it is known to be safe.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm import wire
 from klamm.client import metadata as meta
@@ -23,7 +23,13 @@ from klamm.client.errors import BrokerSaid, ClientError, ConnectionLost, NotReac
 from klamm.client.metadata import Broker, Metadata, Partition, Topic
 from klamm.client.nodes import Lane, Nodes
 from klamm.core.env import Env
+from klamm.core.ids import TopicPartition
 from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from klamm.client.fetcher import Fetcher
+    from klamm.client.offsets import OffsetFound, Wanted
+    from klamm.client.sender import OnBatch, Sender
 
 CONTROLLER: Final = -(1 << 31)
 """Stands for the broker that is the controller, or passes requests on to it."""
@@ -183,6 +189,32 @@ class Cluster:
             return None
         known = found.partitions.get(partition)
         return known if known is not None and known.leader in self._known.brokers else None
+
+    # What stands on this; each imported when it is first used.
+
+    async def offsets(self, wanted: Wanted, *, read_committed: bool = False) -> dict[TopicPartition, OffsetFound]:
+        """For each partition the offset at a time, or with EARLIEST or LATEST one of its ends."""
+        from klamm.client.offsets import find_offsets
+
+        return await find_offsets(self, wanted, read_committed=read_committed)
+
+    def sender(self, *, on_batch: OnBatch | None = None) -> Sender:
+        """Produce with the options of this cluster's config; see `klamm.client.sender`."""
+        from klamm.client.sender import Sender
+
+        return Sender(self, on_batch=on_batch)
+
+    def fetcher(
+        self,
+        start: Mapping[tuple[str, int], int],
+        *,
+        end: Mapping[tuple[str, int], int] | None = None,
+        on_trouble: Callable[[ClientError], None] | None = None,
+    ) -> Fetcher:
+        """Read these partitions from these offsets on (up to `end`); see `klamm.client.fetcher`."""
+        from klamm.client.fetcher import Fetcher
+
+        return Fetcher(self, start, end=end, on_trouble=on_trouble)
 
     @property
     def brokers(self) -> Mapping[int, Broker]:

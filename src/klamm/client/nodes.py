@@ -77,11 +77,16 @@ class Nodes:
     def _broker(self, node: int) -> Broker | None:
         return self._brokers.get(node) or self._bootstrap.get(node)
 
+    def existing(self, node: int, lane: Lane = Lane.MAIN) -> Connection | None:
+        """The connection, if there is one that looks good."""
+        found = self._open.get(Key(node, lane))
+        return found if found is not None and found.lost is None else None
+
     async def connection(self, node: int, lane: Lane = Lane.MAIN) -> Connection:
         """A connection that looks good. `NotReachable` if there is none to be had."""
         key = Key(node, lane)
-        found = self._open.get(key)
-        if found is not None and found.lost is None:
+        found = self.existing(node, lane)
+        if found is not None:
             return found
         if self._closed:
             raise Closed("This cluster is closed.")

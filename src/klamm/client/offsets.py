@@ -1,0 +1,132 @@
+"""Where a partition begins and ends, and where in it a time is (ListOffsets), asked of the leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from klamm.client.errors import BrokerSaid, ClientError, error_code
+from klamm.client.retrying import Retrying
+from klamm.core.errors import ErrorCode
+from klamm.core.ids import TopicPartition
+from klamm.wire.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm.client.cluster import Cluster
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+NO_OFFSET: Final = -1
+CONSUMER: Final = -1  # the replica id of everybody who is no broker
+
+Wanted: TypeAlias = Mapping[tuple[str, int], int]
+
+
+class OffsetFound(NamedTuple):
+    """For a time: the first record at or after it, and its own time; the offset is -1 if there is none. For the ends
+    of a partition: the offset, and -1 for the time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+async def find_offsets(
+    cluster: Cluster, wanted: Wanted, *, read_committed: bool = False
+) -> dict[TopicPartition, OffsetFound]:
+    """The offset for each partition's timestamp, EARLIEST or LATEST. `BrokerSaid` if one of them cannot be had."""
+    retrying = Retrying(cluster.env, cluster.config, "Looking up offsets")
+    left = {TopicPartition(*place): timestamp for place, timestamp in wanted.items()}
+    found: dict[TopicPartition, OffsetFound] = {}
+    for topic in sorted({place.topic for place in left}):
+        await cluster.topic(topic)
+    while left:
+        trouble = await _round(cluster, left, found, read_committed)
+        if trouble is None:
+            continue
+        await retrying.pause(trouble)
+        try:
+            await cluster.refresh({place.topic for place in left})
+        except ClientError as error:
+            await retrying.pause(error)
+    return found
+
+
+async def _round(
+    cluster: Cluster,
+    left: dict[TopicPartition, int],
+    found: dict[TopicPartition, OffsetFound],
+    read_committed: bool,
+) -> ClientError | None:
+    """Ask every leader once. Moves what was answered from `left` to `found`; what stood in the way of the rest."""
+    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    trouble: ClientError | None = None
+    for place, timestamp in left.items():
+        leader = cluster.leader(*place)
+        if leader is None:
+            trouble = _no_leader(cluster, place)
+        else:
+            by_leader[leader.leader][place] = timestamp
+    asked = [_ask(cluster, node, part, read_committed) for node, part in by_leader.items()]
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(answer, ClientError):
+            trouble = answer
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            for place, result in answer.items():
+                if isinstance(result, OffsetFound):
+                    found[place] = result
+                    left.pop(place, None)
+                elif not result.retriable:
+                    raise BrokerSaid(result, str(place))
+                else:
+                    trouble = BrokerSaid(result, str(place))
+    return trouble
+
+
+def _no_leader(cluster: Cluster, place: TopicPartition) -> BrokerSaid:
+    topic = cluster.known.topics.get(place.topic)
+    if topic is not None and place.partition not in topic.partitions:
+        there = f"{place.topic} has the partitions 0 to {len(topic.partitions) - 1}"
+        error = BrokerSaid(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(place), there)
+        error.retriable = False
+        return error
+    return BrokerSaid(ErrorCode.LEADER_NOT_AVAILABLE, str(place))
+
+
+async def _ask(
+    cluster: Cluster, node: int, wanted: Mapping[TopicPartition, int], read_committed: bool
+) -> dict[TopicPartition, OffsetFound | ErrorCode]:
+    topics: dict[str, ListOffsetsTopic] = {}
+    for place, timestamp in wanted.items():
+        topic = topics.setdefault(place.topic, ListOffsetsTopic(name=place.topic, partitions=[]))
+        leader = cluster.leader(*place)
+        epoch = -1 if leader is None else leader.leader_epoch
+        topic.partitions.append(
+            ListOffsetsPartition(partition_index=place.partition, current_leader_epoch=epoch, timestamp=timestamp)
+        )
+    request = ListOffsetsRequest(
+        replica_id=CONSUMER,
+        isolation_level=int(read_committed),
+        topics=list(topics.values()),
+        timeout_ms=cluster.config.request_timeout_ms,
+    )
+    answer: ListOffsetsResponse = await cluster.request(request, node=node)
+    return {
+        TopicPartition(topic.name, partition.partition_index): (
+            error_code(partition.error_code)
+            if partition.error_code
+            else OffsetFound(partition.offset, partition.timestamp, partition.leader_epoch)
+        )
+        for topic in answer.topics
+        for partition in topic.partitions
+    }

@@ -1,0 +1,86 @@
+"""Produce requests and their answers, in every version: topics have ids from version 13 on, names before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from klamm.client.errors import UnsupportedVersion, error_code
+from klamm.client.metadata import Topic
+from klamm.client.versions import Versions
+from klamm.core.errors import ErrorCode
+from klamm.core.ids import NO_TOPIC_ID, TopicPartition
+from klamm.records.compression import Codec
+from klamm.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+LAST_WITH_NAMES: Final = 12
+FIRST_WITH_ZSTD: Final = 7
+
+_NEED_NEW_LEADER: Final = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.NETWORK_EXCEPTION,
+    )
+)
+
+
+def needs_new_leader(code: ErrorCode) -> bool:
+    """Whether metadata should be asked for before the next attempt."""
+    return code in _NEED_NEW_LEADER
+
+
+class Answer(NamedTuple):
+    """What a broker says about one batch."""
+
+    code: ErrorCode
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    message: str | None = None
+
+
+def produce_request(
+    versions: Versions,
+    batches: Sequence[tuple[TopicPartition, bytes]],
+    topics: Mapping[str, Topic],
+    *,
+    acks: int,
+    timeout_ms: int,
+    codec: Codec,
+) -> tuple[ProduceRequest, int]:
+    """The request, and the version to send it in. One batch for each partition at most."""
+    by_topic: dict[str, TopicProduceData] = {}
+    all_ids = True
+    for place, data in batches:
+        entry = by_topic.get(place.topic)
+        if entry is None:
+            topic_id = topics[place.topic].id if place.topic in topics else NO_TOPIC_ID
+            all_ids = all_ids and topic_id != NO_TOPIC_ID
+            entry = by_topic[place.topic] = TopicProduceData(name=place.topic, topic_id=topic_id, partition_data=[])
+        entry.partition_data.append(PartitionProduceData(index=place.partition, records=data))
+    version = versions.best(ProduceRequest, None if all_ids else LAST_WITH_NAMES)
+    if codec is Codec.ZSTD and version < FIRST_WITH_ZSTD:
+        raise UnsupportedVersion(f"The broker at {versions.broker} is too old for zstd.", "Use another codec.")
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(by_topic.values())), version
+
+
+def read_answer(answer: ProduceResponse, names: Mapping[bytes, str]) -> dict[TopicPartition, Answer]:
+    """The answers by partition. `names` has the topics by their ids."""
+    found = {}
+    for topic in answer.responses:
+        name = topic.name or names.get(bytes(topic.topic_id), "")
+        for partition in topic.partition_responses:
+            message = partition.error_message
+            if partition.record_errors and partition.record_errors[0].batch_index_error_message:
+                message = partition.record_errors[0].batch_index_error_message
+            found[TopicPartition(name, partition.index)] = Answer(
+                error_code(partition.error_code), partition.base_offset, partition.log_append_time_ms, message
+            )
+    return found
