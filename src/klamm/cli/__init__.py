@@ -24,6 +24,7 @@ VERBS = {
     "cluster": "show the brokers of a cluster and what they can do",
     "top": "watch the rates of topics and brokers, live",
     "log": "look into the files of a log, and repair one",
+    "completion": "print the script that completes this command in your shell",
 }
 
 _EXAMPLES = """\
@@ -54,6 +55,8 @@ def build_parser(verb: str | None) -> tuple[Parser, dict[str, Parser]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
+    if args[:1] == ["__complete"]:
+        return _complete(args[1:])
     if args[:1] == ["help"]:
         args = [*args[1:], "--help"]
     parser, verbs = build_parser(args[0] if args else None)
@@ -80,3 +83,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has to go somewhere
         return 0
     return code
+
+
+def _complete(words: list[str]) -> int:
+    """For shells: never says anything but candidates."""
+    from klamm.cli import complete
+
+    try:
+        return complete.run(words)
+    except (UsageError, OSError, KeyboardInterrupt):
+        return 1

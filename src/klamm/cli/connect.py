@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 _BOOTSTRAP: Final = "bootstrap.servers"
+_NOT_REACHABLE: Final = "Start one with: klamm start. Or name the cluster with --bootstrap HOST:PORT."
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +78,7 @@ def with_cluster(args: argparse.Namespace, work: Callable[[Cluster], Awaitable[i
 
 async def _connected(config: ClientConfig, work: Callable[[Cluster], Awaitable[int]]) -> int:
     from klamm.client import Cluster
-    from klamm.client.errors import ClientError
+    from klamm.client.errors import ClientError, NotReachable
     from klamm.core.env.real import real_env
 
     env = real_env()
@@ -87,6 +88,8 @@ async def _connected(config: ClientConfig, work: Callable[[Cluster], Awaitable[i
             return await work(cluster)
         finally:
             await cluster.close()
+    except NotReachable as error:
+        raise Failed(error.text, f"{error.hint} {_NOT_REACHABLE}".strip()) from None
     except ClientError as error:
         raise Failed(error.text, error.hint) from None
     finally:
