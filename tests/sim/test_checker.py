@@ -9,7 +9,7 @@ from klamm.log.results import Appended
 from klamm.replica.partition import Partition
 from klamm.testing.sim.broker.model import Violation
 from klamm.testing.sim.broker.scenario import run_seed
-from klamm.testing.sim.disk import SimFile, SimFiles
+from klamm.testing.sim.disk import SimFile, SimFiles, SimVolume
 
 SEEDS = range(30)  # all of them pass unless something is broken: see test_broker_crashes.py
 
@@ -40,6 +40,11 @@ def test_syncs_of_files_that_do_nothing_are_found(monkeypatch, suffix):
 
 def test_syncs_of_folders_that_do_nothing_are_found(monkeypatch):
     monkeypatch.setattr(SimFiles, "sync_dir", lambda self, path: None)
+    assert is_found()
+
+
+def test_syncs_of_the_whole_disk_that_do_nothing_are_found(monkeypatch):
+    monkeypatch.setattr(SimVolume, "sync", lambda self: None)
     assert is_found()
 
 

@@ -10,9 +10,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
-from klamm.core.env import Env
+from klamm.core.env import Env, Volume
 from klamm.core.errors import ErrorCode
 from klamm.log.config import LogConfig
 from klamm.log.epochs import CHECKPOINT_NAME, LeaderEpochs
@@ -23,12 +24,13 @@ from klamm.log.reader import Reader
 from klamm.log.recovery import LogDamaged, load_segments, recover
 from klamm.log.replay import load_epochs, producers_at
 from klamm.log.results import LogState, Rejected
-from klamm.log.segment import PASSING, Segment, remove_if_there, write_file
+from klamm.log.segment import PASSING, Segment, WriteFile, remove_if_there, write_file, write_over
 from klamm.log.segments import Segments
 from klamm.log.writer import SLOW_WRITE_S, Done, Writer
 from klamm.records.batch import CorruptBatch
 
 FRESH: Final = LogState(0, 0, 0, 0)
+TEMPORARY_SUFFIX: Final = ".tmp"  # what is found with it after a crash is removed
 
 _logger = logging.getLogger("klamm.log")
 
@@ -260,8 +262,12 @@ class LogBase:
 
     def _save_epochs(self) -> None:
         """Blocks."""
-        self.env.files.write_atomically(f"{self.path}/{CHECKPOINT_NAME}", self.epochs.dump())
+        self.env.files.write_atomically(self._epochs_path, self.epochs.dump())
         self._epochs_dirty = False
+
+    @property
+    def _epochs_path(self) -> str:
+        return f"{self.path}/{CHECKPOINT_NAME}"
 
     # ---- flushing
 
@@ -470,43 +476,82 @@ class LogBase:
         """Make everything durable, indexes and producers' state included, so that the next start has nothing to do but
         to believe the state. None if it cannot be believed: the log has failed, and the next start has to look. Blocks.
         The log must be settled."""
-        self._assert_settled()
-        segments = self._segments
-        if segments is None or self.failure is not None:
-            return self._closed_state()
-        segments.use(Handles(self.env.files))
-        try:
-            if self._active is not None:
-                self._save(segments, self._active)
-        except OSError as error:
-            self._fail(f"closing failed: {error}")
-        else:
-            self.recovery_point = self.end_offset
-        return self._closed_state()
+        self._while_closing(self._save)
+        return self.close_synced()
 
-    def _closed_state(self) -> LogState | None:
+    def write_down(self, volume: Volume) -> None:
+        """The first step of closing many logs at once: write what `close` would, and leave the syncing to the volume.
+        Once that is synced, the log is asked to `put_in_place`, the volume is synced again, and `close_synced` ends it.
+        At any step `close` may take over. A log that fails says so at the end. Blocks."""
+        self._while_closing(partial(self._write_unsynced, volume))
+
+    def put_in_place(self) -> bool:
+        """Whether there was something that could not have its name before its content was durable. Blocks."""
+        return self._while_closing(self._put_in_place)
+
+    def close_synced(self) -> LogState | None:
+        """All that was written is durable: the end of `close`."""
+        if self.failure is None and self._segments is not None:
+            self.recovery_point = self.end_offset
         state = self.state() if self.failure is None else None
         self.discard()
         return state
 
-    def _save(self, segments: Segments, active: Segment) -> None:
+    def _while_closing(self, step: Callable[[Segments, Segment], bool]) -> bool:
+        """Take a step with handles of our own, in whatever thread this is. There is nothing to do for a log that has
+        failed, was not used, or is empty."""
+        self._assert_settled()
+        segments, active = self._segments, self._active
+        if segments is None or active is None or self.failure is not None:
+            return False
+        segments.use(Handles(self.env.files))
+        try:
+            return step(segments, active)
+        except OSError as error:
+            self._fail(f"closing failed: {error}")
+            return False
+        finally:
+            segments.use(Handles(self.env.files))  # closes them: the next step may be far away
+
+    def _save(self, segments: Segments, active: Segment) -> bool:
         files = self.env.files
-        snapshot = self.producers.snapshot(self.end_offset)
-        active.finish()
-        finished = [
-            Finished(segment, segment.open_file(), segment.index_data(), segments.snapshot_path(offset), state)
-            for segment, state in self._rolled
-            if (offset := segment.next_offset) is not None
-        ]
-        epochs = self.epochs.dump() if self._epochs_dirty else None
+        self._write_small_files(segments, active, write_file)
+        for segment in (*(segment for segment, _ in self._rolled), active):
+            segment.open_file().sync()
+            if segment.txns is not None:
+                segment.txns.sync()
+        if self._epochs_dirty:
+            self._save_epochs()
         self._names_made += 1  # index and snapshot
-        plan = Plan(self.end_offset, self.path, finished, (active, active.open_file()), epochs, self._new_names())
-        if self.end_offset not in segments.snapshots:
-            write_file(files, segments.snapshot_path(self.end_offset), snapshot)
-        active.write_indexes(files, active.index_data())
-        no_room = plan.run(files, lambda: False)
-        if no_room is not None:
-            raise no_room
+        for folder in self._new_names().folders:
+            files.sync_dir(folder)
+        return True
+
+    def _write_small_files(self, segments: Segments, active: Segment, write: WriteFile) -> None:
+        """What lies next to the batches. The active segment's indexes were never written, nor those of the segments
+        that no flush has seen since they were finished."""
+        files = self.env.files
+        ends = [(segment, segment.next_offset, snapshot) for segment, snapshot in self._rolled]
+        for segment, end, snapshot in (*ends, (active, self.end_offset, self.producers.snapshot(self.end_offset))):
+            segment.finish()
+            segment.write_indexes(files, segment.index_data(), write)
+            if end is not None and end not in segments.snapshots:
+                write(files, segments.snapshot_path(end), snapshot)
+
+    def _write_unsynced(self, volume: Volume, segments: Segments, active: Segment) -> bool:
+        if not volume.holds(self.path):
+            return self._save(segments, active)
+        self._write_small_files(segments, active, write_over)
+        if self._epochs_dirty:
+            write_over(self.env.files, self._epochs_path + TEMPORARY_SUFFIX, self.epochs.dump())
+        return True
+
+    def _put_in_place(self, segments: Segments, active: Segment) -> bool:
+        if not self._epochs_dirty:
+            return False
+        self.env.files.rename(self._epochs_path + TEMPORARY_SUFFIX, self._epochs_path)
+        self._epochs_dirty = False
+        return True
 
     def discard(self) -> None:
         """Close all files, leave them as they are, and stop whatever still runs: this log is not used any more."""

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from klamm.core.env import Env, Files, Lock
+from klamm.core.env import Env, Files, Lock, Volume
 from klamm.core.ids import ZERO_UUID, uuid_from_text, uuid_text
 from klamm.log.results import LogState
 from klamm.records.checksum import crc32c
@@ -64,13 +64,14 @@ NOTHING_SAVED: Final = SavedState(False, {})
 class DataFolder:
     """An open data folder. It stays locked until `close` or until the process ends, however that happens."""
 
-    __slots__ = ("_lock", "cluster_id", "files", "node_id", "path")
+    __slots__ = ("_lock", "cluster_id", "files", "node_id", "path", "volume")
 
-    def __init__(self, files: Files, path: str, lock: Lock, cluster_id: str, node_id: int) -> None:
+    def __init__(self, files: Files, path: str, lock: Lock, volume: Volume, cluster_id: str, node_id: int) -> None:
         self.files = files
         self.path = path
         self.cluster_id = cluster_id
         self.node_id = node_id
+        self.volume = volume  # where the logs are; from the start, so that it knows of every write that fails
         self._lock = lock
 
     @classmethod
@@ -90,12 +91,13 @@ class DataFolder:
                 _check_identity(path, marker, node_id, cluster_id)
                 files.make_dirs(f"{path}/{TOPICS_NAME}")
                 files.sync_dir(path)
+                volume = files.volume(f"{path}/{TOPICS_NAME}")
             except BaseException:
                 lock.release()
                 raise
         except OSError as error:
             raise FolderError(f"The data folder {path} cannot be used: {error.strerror or error}.") from error
-        return cls(files, path, lock, marker["cluster_id"], marker["node_id"])
+        return cls(files, path, lock, volume, marker["cluster_id"], marker["node_id"])
 
     @property
     def topics_path(self) -> str:
@@ -118,6 +120,7 @@ class DataFolder:
         write_state(self.files, self.path, lines, clean=clean)
 
     def close(self) -> None:
+        self.volume.close()
         self._lock.release()
 
 

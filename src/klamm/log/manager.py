@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from klamm.core.env import Env, Files
 from klamm.core.ids import ZERO_UUID, uuid_text
+from klamm.log.closing import MANY_LOGS, close_logs
 from klamm.log.config import LogConfig
 from klamm.log.folder import (
     DELETED_SUFFIX,
@@ -38,7 +39,7 @@ from klamm.log.log import Log
 from klamm.log.removal import Remover
 from klamm.log.results import LogState
 
-RECOVERY_THREADS: Final = 4  # logs recovered, or slices of them closed, at a time
+RECOVERY_THREADS: Final = 4  # logs recovered at a time
 PROGRESS_SECONDS: Final = 5.0
 RENAMES_PER_TURN: Final = 16  # deleted partitions set aside before the loop gets its turn: about 0.5 ms
 
@@ -64,6 +65,7 @@ class LogManager:
         "_housekeeping",
         "_ids",
         "_logs",
+        "_many_logs",
         "_saved",
         "_saving",
         "_setting_aside",
@@ -85,6 +87,7 @@ class LogManager:
         config_for: ConfigFor,
         intervals: Intervals = DEFAULT_INTERVALS,
         max_open_segments: int = MAX_OPEN_SEGMENTS,
+        many_logs: int = MANY_LOGS,
     ) -> None:
         self.env = env
         self.folder = folder
@@ -96,6 +99,7 @@ class LogManager:
         self.offline_version = 0
         self._config_for = config_for
         self._housekeeping = Housekeeping(self, intervals)
+        self._many_logs = many_logs
         self._logs: dict[str, Log] = {}
         self._ids: dict[str, bytes] = {}  # the topic id of each open log
         self._saved: dict[str, SavedLog] = {}  # closed cleanly, and not asked for since
@@ -119,10 +123,11 @@ class LogManager:
         intervals: Intervals = DEFAULT_INTERVALS,
         threads: int = RECOVERY_THREADS,
         max_open_segments: int = MAX_OPEN_SEGMENTS,
+        many_logs: int = MANY_LOGS,
     ) -> LogManager:
         """Know all logs of the folder; recover those that were not closed. Blocks nothing; raises OSError only if the
         folder itself cannot be read or written."""
-        manager = cls(env, folder, config_for, intervals, max_open_segments)
+        manager = cls(env, folder, config_for, intervals, max_open_segments, many_logs)
         saved, names = await env.executor.submit(_survey, folder)
         manager.was_clean = saved.clean
         pending = manager._sort_out(saved, names, topic_id_for)
@@ -431,36 +436,14 @@ class LogManager:
         if not clean:
             return
         lines: list[str] = [state_line(name, saved) for name, saved in self._saved.items()]
-        queue = sliced(list(self._logs), SLICE)
-
-        async def work() -> None:
-            for names in queue:
-                lines.extend(await self._close_some(names))
-
-        await asyncio.gather(*(work() for _ in range(RECOVERY_THREADS)))
+        states = await close_logs(self.env, self.folder.volume, self.logs(), self._many_logs)
+        texts: dict[bytes, str] = {}
+        lines += [self._line(name, texts, state) for name, state in zip(self._logs, states, strict=True)]
         try:
             async with self._saving:
                 await self.env.executor.submit(partial(self.folder.write_state, lines, clean=True))
         except OSError as error:
             logger.error("The clean stop cannot be noted, the next start recovers all logs: %s", error)
-
-    async def _close_some(self, names: list[str]) -> list[str]:
-        for name in names:
-            await self._logs[name].settle()
-        states = await self.env.executor.submit(_close_all, [self._logs[name] for name in names])
-        texts: dict[bytes, str] = {}
-        return [self._line(name, texts, state) for name, state in zip(names, states, strict=True)]
-
-
-def _close_all(logs: list[Log]) -> list[LogState | None]:
-    """Blocks. None for a log that could not be closed cleanly: it will be recovered."""
-    states: list[LogState | None] = []
-    for log in logs:
-        state = log.close()
-        if state is None:
-            logger.error("The log %s was offline; the next start looks at it again: %s", log.name, log.failure)
-        states.append(state)
-    return states
 
 
 def _survey(folder: DataFolder) -> tuple[SavedState, list[str]]:

@@ -8,7 +8,8 @@ given back to `Handles` under pressure. Offsets and positions only: what they me
 from __future__ import annotations
 
 import errno
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from klamm.core.env import File, Files
 from klamm.log.config import LogConfig
@@ -159,10 +160,10 @@ class Segment:
         assert self.offsets is not None and self.times is not None
         return bytes(self.offsets.data), bytes(self.times.data)
 
-    def write_indexes(self, files: Files, data: tuple[bytes, bytes]) -> None:
+    def write_indexes(self, files: Files, data: tuple[bytes, bytes], write: WriteFile | None = None) -> None:
         """Blocks. The names are durable after a sync of the folder."""
         for suffix, content in zip((OFFSET_SUFFIX, TIME_SUFFIX), data, strict=True):
-            write_file(files, self.prefix + suffix, content)
+            (write or write_file)(files, self.prefix + suffix, content)
 
     def release_indexes(self) -> None:
         """They are on disk and the segment is finished: map them when they are needed again."""
@@ -351,6 +352,9 @@ class Segment:
         return find(self.open_file(), position, self.size, offset, named)
 
 
+WriteFile: TypeAlias = Callable[[Files, str, bytes], None]
+
+
 def write_file(files: Files, path: str, content: bytes) -> None:
     """Replace a small file that can be made anew if a crash comes in between. Its name is durable only after a sync of
     the folder. The old file is not written over: somebody may have mapped it."""
@@ -359,6 +363,21 @@ def write_file(files: Files, path: str, content: bytes) -> None:
     try:
         file.append(content)
         file.sync()
+    finally:
+        file.close()
+
+
+def write_over(files: Files, path: str, content: bytes) -> None:
+    """The same for a file that nobody has mapped, and without a sync. The file stays the one it is: on ext4, making
+    thousands of files just after as many were removed takes 0.5 ms for each, which is 30 times the usual."""
+    file = files.open(path, create=True)
+    try:
+        size = file.size()
+        if size == len(content) and file.pread(size, 0) == content:
+            return
+        file.pwrite(content, 0)
+        if size > len(content):
+            file.truncate(len(content))
     finally:
         file.close()
 

@@ -21,6 +21,7 @@ from klamm.controller import BrokerRegistration, Controller
 from klamm.core.env import Env
 from klamm.core.errors import BrokerError
 from klamm.core.options import ListenerSpec, OptionError, Options, listener_warnings, parse_listeners
+from klamm.log.closing import MANY_LOGS
 from klamm.log.config import LogConfig
 from klamm.log.folder import DataFolder, FolderError
 from klamm.log.handles import MAX_OPEN_SEGMENTS
@@ -65,12 +66,21 @@ class Running(NamedTuple):
 class Node:
     """A standalone broker: the only node of its cluster, and its controller."""
 
-    def __init__(self, env: Env, data: str, options: Options, *, max_open_segments: int = MAX_OPEN_SEGMENTS) -> None:
+    def __init__(
+        self,
+        env: Env,
+        data: str,
+        options: Options,
+        *,
+        max_open_segments: int = MAX_OPEN_SEGMENTS,
+        many_logs: int = MANY_LOGS,
+    ) -> None:
         self.env = env
         self.data = data
         self.options = options
         self.lag = LoopLag(env.clock)
         self._max_open_segments = max_open_segments
+        self._many_logs = many_logs
         self.running: Running | None = None
         self._started = False
         self._broken = asyncio.Event()
@@ -160,6 +170,7 @@ class Node:
                 config_for=config_for,
                 topic_id_for=topic_id_for,
                 max_open_segments=self._max_open_segments,
+                many_logs=self._many_logs,
                 intervals=Intervals(
                     log_retention_check_interval_ms=options.get_int("log.retention.check.interval.ms"),
                     producer_id_expiration_check_interval_ms=options.get_int(

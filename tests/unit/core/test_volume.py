@@ -103,3 +103,11 @@ def test_the_real_call_works_if_it_says_so(volume, tmp_path):
     (tmp_path / "a").write_bytes(b"x")
     if volume.can_sync():
         volume.sync()
+
+
+def test_a_volume_knows_what_is_on_it(volume, tmp_path):
+    (tmp_path / "inside").mkdir()
+    assert volume.holds(str(tmp_path / "inside"))
+    if os.stat("/proc").st_dev != os.stat(tmp_path).st_dev:
+        (tmp_path / "elsewhere").symlink_to("/proc")
+        assert not volume.holds(str(tmp_path / "elsewhere"))

@@ -85,6 +85,9 @@ class Volume(Protocol):
     def can_sync(self) -> bool:
         """Whether `sync` is there, and can be relied on. May block for a moment."""
 
+    def holds(self, path: str) -> bool:
+        """Whether this file or folder is on it: a link may lead elsewhere."""
+
     def sync(self) -> None:
         """All that was written and all names that were changed before this call, in whatever file and by whomever, are
         on the disk when it returns. OSError if a write to any file has failed since the volume was made or last synced:

@@ -18,11 +18,12 @@ _STATFS_BYTES: Final = 512  # more than it is anywhere; its first word is the ty
 
 
 class RealVolume:
-    __slots__ = ("_fd", "_libc")
+    __slots__ = ("_device", "_fd", "_libc")
 
     def __init__(self, path: str) -> None:
         # Opened early and kept: what goes wrong from now on is reported here, even if somebody else has seen it too.
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._device = os.fstat(self._fd).st_dev
         self._libc: Any = None
 
     def can_sync(self) -> bool:
@@ -42,6 +43,9 @@ class RealVolume:
             return None
         kind = ctypes.c_long.from_buffer(buffer).value
         return libc if kind in _TRUSTED else None
+
+    def holds(self, path: str) -> bool:
+        return os.stat(path).st_dev == self._device
 
     def sync(self) -> None:
         import ctypes

@@ -278,6 +278,9 @@ class SimVolume:
     def can_sync(self) -> bool:
         return True
 
+    def holds(self, path: str) -> bool:
+        return self._files.exists(path)
+
     def sync(self) -> None:
         disk = self._disk
         if not self._files.alive:

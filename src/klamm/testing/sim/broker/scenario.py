@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from klamm.core.options import Options
+from klamm.log.closing import MANY_LOGS
 from klamm.server.node import Node
 from klamm.testing.sim.broker.admin import Admin, some_configs
 from klamm.testing.sim.broker.chaos import Chaos, Ending
@@ -54,12 +55,14 @@ class Scenario:
         self.lives = 0
         self._world = world
         self._rng = world.random("scenario")
+        self._switch = world.random("switch")
         self._chaos = Chaos(self.lab, world.random("chaos"))
         self._actors: list[asyncio.Task[None]] = []
         self._alarm = asyncio.Event()
         self._power_lost = False  # since the last verification
         self._process: SimNode | None = None
         self._broker: Node | None = None
+        self._many_logs = world.random("closing").choice((1, 1, MANY_LOGS))  # synced together when it stops, or not
 
     async def run(self) -> None:
         await self._start()
@@ -112,7 +115,9 @@ class Scenario:
                     self.lab.model.everything_is_durable()
             except Killed:
                 pass
-        self._crash(power=ending is Ending.POWER_LOSS)
+        # a machine that is switched off after a clean stop finds out whether the stop was one
+        off = ending is Ending.STOP and self._switch.random() < 0.5
+        self._crash(power=ending is Ending.POWER_LOSS or off)
         self._chaos.calm()
         await asyncio.sleep(_SETTLE_S)
 
@@ -141,7 +146,7 @@ class Scenario:
             if attempt < 3 and self.lives > 1 and self._rng.random() < 0.3:
                 self._plan_crash()
             try:
-                self._broker = await process.run(_boot(process))
+                self._broker = await process.run(self._boot(process))
                 break
             except Killed:
                 self._chaos.calm()
@@ -150,6 +155,11 @@ class Scenario:
         await verify(self.lab, power_lost=self._power_lost)
         self._power_lost = False
         self.lab.gate.set()
+
+    async def _boot(self, process: SimNode) -> Node:
+        node = Node(process.env, DATA, Options.from_mapping(OPTIONS), many_logs=self._many_logs)
+        await node.start()
+        return node
 
     # --- the actors ---
 
@@ -195,15 +205,9 @@ class Scenario:
         await self._die(Ending.STOP)
         self.lives += 1
         process = self._process = self._world.node(BROKER)
-        self._broker = await process.run(_boot(process))
+        self._broker = await process.run(self._boot(process))
         await verify(self.lab, power_lost=self._power_lost)
         await process.run(_stop(self._broker))
-
-
-async def _boot(process: SimNode) -> Node:
-    node = Node(process.env, DATA, Options.from_mapping(OPTIONS))
-    await node.start()
-    return node
 
 
 async def _stop(node: Node) -> None:
