@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from klamm.controller.commands import Decision, ProducerIdBlock, allocate_producer_ids
+from klamm.controller.configs import AlteredResource, ResourceChange, alter_configs
 from klamm.controller.registration import BrokerRegistration, register_broker
 from klamm.controller.topics import (
     CreatedTopic,
@@ -94,6 +95,19 @@ class Controller:
             return await self.run(lambda image: delete_topics(image, topics, options=self.options))
         except StoreError as error:
             return [DeletedTopic(topic.name, topic.topic_id, error.code, str(error)) for topic in topics]
+
+    async def alter_configs(
+        self, resources: Sequence[ResourceChange], *, node_id: int, validate_only: bool = False
+    ) -> list[AlteredResource]:
+        """One result for each, in their order."""
+
+        def decide(image: Image) -> Decision[list[AlteredResource]]:
+            return alter_configs(image, resources, node_id=node_id, options=self.options, validate_only=validate_only)
+
+        try:
+            return await self.run(decide)
+        except StoreError as error:
+            return [AlteredResource(change.resource, error.code, str(error)) for change in resources]
 
     async def allocate_producer_ids(self, broker_id: int) -> ProducerIdBlock:
         try:

@@ -25,3 +25,4 @@ class LogConfig(NamedTuple):
     timestamp_after_max_ms: int = _HOUR_MS
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = _DAY_MS
+    segment_jitter_ms: int = 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
-from klamm.core.options import Options, resolve
+from klamm.core.options import TOPIC_OPTIONS, Options, resolve
 from klamm.log.config import LogConfig
 from klamm.metadata.image import TOPIC_RESOURCE, Image
 from klamm.metadata.replay import Delta
@@ -15,41 +15,68 @@ _DEFAULT = "log config without topic configs"
 
 _log = logging.getLogger(__name__)
 
+_NAMES_SHOWN = 5
+
+_FIELDS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
+    "segment.bytes": ("segment_bytes", None),
+    "segment.ms": ("segment_ms", None),
+    "segment.jitter.ms": ("segment_jitter_ms", None),
+    "index.interval.bytes": ("index_interval_bytes", None),
+    "segment.index.bytes": ("max_index_bytes", None),
+    "max.message.bytes": ("max_message_bytes", None),
+    "flush.messages": ("flush_messages", None),
+    "flush.ms": ("flush_ms", None),
+    "message.timestamp.type": ("log_append_time", lambda value: value == "LogAppendTime"),
+    "message.timestamp.before.max.ms": ("timestamp_before_max_ms", None),
+    "message.timestamp.after.max.ms": ("timestamp_after_max_ms", None),
+    "file.delete.delay.ms": ("file_delete_delay_ms", None),
+}
+"""Topic options that are one field of the log's, and how the value is turned. The others hang together."""
+
+_RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
+
 
 def log_config(image: Image, topic: str, options: Options) -> LogConfig:
-    """Topics without configs of their own share one object: of ten thousand, nearly all are such."""
-    configs = image.topic_configs(topic)
-    if configs:
-        return _log_config(configs, options)
-    shared = options.derived.get(_DEFAULT)
+    """Topics without configs of their own share one object: of ten thousand, nearly all are such. The others differ
+    from it in a field or two, so that a change of the broker's options reaches all of them in little time."""
+    shared = cast("LogConfig | None", options.derived.get(_DEFAULT))
     if shared is None:
-        shared = options.derived[_DEFAULT] = _log_config({}, options)
-    return cast(LogConfig, shared)
+        shared = _from_broker(options)
+        options.derived[_DEFAULT] = shared
+    configs = image.topic_configs(topic)
+    return _with_configs(shared, configs, options) if configs else shared
 
 
-def _log_config(configs: Mapping[str, str], options: Options) -> LogConfig:
-    def number(name: str) -> int:
-        return cast(int, resolve(name, configs, options).value)
+def _from_broker(options: Options) -> LogConfig:
+    fields: dict[str, Any] = {
+        field: _turned(resolve(name, {}, options).value, turn) for name, (field, turn) in _FIELDS.items()
+    }
+    fields["producer_id_expiration_ms"] = options.get_int("producer.id.expiration.ms")
+    fields.update(_retention({}, options))
+    return LogConfig(**fields)
 
-    # Without "delete" among the policies nothing is ever old enough to go; compacting it is another matter.
-    policies = cast("tuple[str, ...]", resolve("cleanup.policy", configs, options).value)
-    deletes = "delete" in policies
-    return LogConfig(
-        segment_bytes=number("segment.bytes"),
-        segment_ms=number("segment.ms"),
-        retention_ms=number("retention.ms") if deletes else -1,
-        retention_bytes=number("retention.bytes") if deletes else -1,
-        index_interval_bytes=number("index.interval.bytes"),
-        max_index_bytes=number("segment.index.bytes"),
-        max_message_bytes=number("max.message.bytes"),
-        flush_messages=number("flush.messages"),
-        flush_ms=number("flush.ms"),
-        log_append_time=resolve("message.timestamp.type", configs, options).value == "LogAppendTime",
-        timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
-        timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
-        file_delete_delay_ms=number("file.delete.delay.ms"),
-        producer_id_expiration_ms=options.get_int("producer.id.expiration.ms"),
-    )
+
+def _with_configs(shared: LogConfig, configs: Mapping[str, str], options: Options) -> LogConfig:
+    fields: dict[str, Any] = {}
+    for name, text in configs.items():
+        known = _FIELDS.get(name)
+        if known is not None:
+            fields[known[0]] = _turned(TOPIC_OPTIONS[name].parse(text), known[1])
+    if any(name in configs for name in _RETENTION):
+        fields.update(_retention(configs, options))
+    return shared._replace(**fields)
+
+
+def _turned(value: Any, turn: Callable[[Any], Any] | None) -> Any:
+    return value if turn is None else turn(value)
+
+
+def _retention(configs: Mapping[str, str], options: Options) -> dict[str, int]:
+    """Without "delete" among the policies nothing is ever old enough to go; compacting it is another matter."""
+    policy, age, size = (resolve(name, configs, options).value for name in _RETENTION)
+    if "delete" not in cast("tuple[str, ...]", policy):
+        return {"retention_ms": -1, "retention_bytes": -1}
+    return {"retention_ms": cast(int, age), "retention_bytes": cast(int, size)}
 
 
 def warn_of_compaction(image: Image, delta: Delta) -> None:
@@ -62,3 +89,18 @@ def warn_of_compaction(image: Image, delta: Delta) -> None:
             _log.warning(
                 "Topic %s has cleanup.policy=%s: this version does not compact; %s.", resource.name, policy, kept
             )
+
+
+def warn_of_idle_options(image: Image, delta: Delta) -> None:
+    """A subscriber: one line in all for the topics that have options set which change nothing here."""
+    topics: list[str] = []
+    idle: dict[str, None] = {}
+    for resource in delta.configs:
+        configs = image.configs.get(resource, {}) if resource.type == TOPIC_RESOURCE else {}
+        names = [name for name in configs if name not in TOPIC_OPTIONS or not TOPIC_OPTIONS[name].honoured]
+        if names:
+            topics.append(resource.name)
+            idle.update(dict.fromkeys(names))
+    if topics:
+        shown = ", ".join(topics[:_NAMES_SHOWN]) + ", ..." * (len(topics) > _NAMES_SHOWN)
+        _log.warning("Set for topic %s, but without effect in Klamm: %s", shown, ", ".join(idle))

@@ -5,8 +5,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm.core.options import BROKER_OPTIONS, TOPIC_OPTIONS, Kind, Option, OptionError, text_of
+from klamm.core.options.client_metrics import CLIENT_METRICS_OPTIONS
+from klamm.core.options.groups import GROUP_OPTIONS
+from klamm.core.options.known import KNOWN_OPTIONS
 
-ALL = [*BROKER_OPTIONS.values(), *TOPIC_OPTIONS.values()]
+ALL = [
+    *BROKER_OPTIONS.values(),
+    *KNOWN_OPTIONS.values(),
+    *TOPIC_OPTIONS.values(),
+    *GROUP_OPTIONS.values(),
+    *CLIENT_METRICS_OPTIONS.values(),
+]
 
 
 @pytest.mark.parametrize("option", ALL, ids=lambda option: option.name)
@@ -32,6 +41,9 @@ def test_every_default_is_a_value_the_option_itself_accepts(option):
         (Kind.PASSWORD, " secret ", " secret "),
         (Kind.LIST, "a, b,,c", ("a", "b", "c")),
         (Kind.LIST, "", ()),
+        (Kind.LIST, "b,a,b", ("b", "a")),
+        (Kind.SHORT, "32767", 32767),
+        (Kind.CLASS, " org.acme.Thing ", "org.acme.Thing"),
         (Kind.LIST, ["a", "b"], ("a", "b")),
         (Kind.BOOL, True, True),
         (Kind.INT, 5, 5),
@@ -51,6 +63,7 @@ def test_text_becomes_a_value_of_the_options_type(kind, text, value):
         (Kind.INT, True, "is not a whole number"),
         (Kind.INT, "9" * 5000, "is not a whole number"),
         (Kind.INT, str(2**31), "the most is 2147483647"),
+        (Kind.SHORT, str(2**15), "the most is 32767"),
         (Kind.LONG, str(2**63), "the most is 9223372036854775807"),
         (Kind.BOOL, "yes", "x=yes is not true or false"),
         (Kind.DOUBLE, "nan", "is not a number"),
@@ -67,12 +80,16 @@ def test_a_wrong_value_is_refused_with_option_and_value(kind, text, message):
 def test_bounds_and_choices_are_named_in_the_refusal():
     bounded = Option("x", Kind.INT, 5, "Doc.", at_least=1, at_most=9)
     chosen = Option("y", Kind.LIST, (), "Doc.", choices=("a", "b"))
+    special = Option("z", Kind.INT, -1, "Doc.", at_least=1, at_most=9, or_else=-1)
+    checked = Option("w", Kind.STRING, "", "Doc.", check=lambda value: "is odd" if value == "odd" else None)
+    assert special.parse("-1") == -1 and checked.parse("even") == "even"
     for option, text, message in [
         (bounded, "0", "x=0 is too small: the least is 1"),
         (bounded, "10", "x=10 is too large: the most is 9"),
         (bounded, None, "x needs a value"),
         (chosen, "a,c", "y=c is not one of a, b"),
-        (chosen, "a,a", "y=a,a names something twice"),
+        (special, "0", "z=0 is too small: the least is 1, or -1"),
+        (checked, "odd", "w=odd is odd"),
     ]:
         with pytest.raises(OptionError) as caught:
             option.parse(text)

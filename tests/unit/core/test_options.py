@@ -45,10 +45,10 @@ def test_every_problem_is_reported_at_once():
     assert len(caught.value.problems) == 3
 
 
-def test_an_option_without_effect_is_taken_with_a_warning():
-    options = Options.from_mapping({"log.preallocate": "true"})
+def test_options_without_effect_are_taken_with_one_warning_that_names_them():
+    options = Options.from_mapping({"log.preallocate": "true", "num.partitions": "2", "process.roles": "broker"})
     assert options.get_bool("log.preallocate") is True
-    assert options.warnings == ("log.preallocate is known but has no effect in Klamm",)
+    assert options.warnings == ("known, but without effect in Klamm: log.preallocate, process.roles",)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from klamm.core.options import (
-    BROKER_OPTIONS,
     TOPIC_OPTIONS,
     OptionError,
     Options,
     Source,
     check_topic_configs,
+    find_option,
     resolve,
     resolve_all,
 )
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 def test_a_topic_option_and_its_broker_options_agree(option):
     defaults = []
     for synonym in option.synonyms:
-        broker = BROKER_OPTIONS[synonym.name]
+        broker = find_option(synonym.name)
         if broker.default is not None:
             defaults.append(broker.default * synonym.factor if synonym.factor > 1 else broker.default)
     assert all(default == option.default for default in defaults)

@@ -7,8 +7,8 @@ resolve("retention.ms", topic_configs, options).value     # topic, else broker, 
 
 from klamm.core.options.brokers import BROKER_OPTIONS
 from klamm.core.options.listeners import ListenerSpec, listener_warnings, parse_listeners, split_address
-from klamm.core.options.option import Kind, Option, OptionError, Synonym, Value, text_of
-from klamm.core.options.options import Options, Source, unknown_name
+from klamm.core.options.option import Kind, Option, OptionError, Synonym, Update, Value, text_of
+from klamm.core.options.options import Options, Source, find_option, unknown_broker_option, unknown_name
 from klamm.core.options.properties import parse_properties
 from klamm.core.options.topics import TOPIC_OPTIONS, Resolved, check_topic_configs, resolve, resolve_all
 
@@ -23,8 +23,10 @@ __all__ = [
     "Resolved",
     "Source",
     "Synonym",
+    "Update",
     "Value",
     "check_topic_configs",
+    "find_option",
     "listener_warnings",
     "parse_listeners",
     "parse_properties",
@@ -32,5 +34,6 @@ __all__ = [
     "resolve_all",
     "split_address",
     "text_of",
+    "unknown_broker_option",
     "unknown_name",
 ]

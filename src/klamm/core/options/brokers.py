@@ -1,17 +1,20 @@
-"""The broker's options: each declared once, under Kafka's name, or `klamm.` where Kafka has none.
+"""The broker's options that do something: each declared once, under Kafka's name, or `klamm.` where Kafka has none.
 
-Command line, files, validation, DescribeConfigs and the documentation all read this table. Where a default or a bound
-differs from Kafka's, the reason stands beside it.
+Command line, files, validation, DescribeConfigs and the documentation all read this table. Where a default, a bound or
+the way to change an option differs from Kafka's, the reason stands beside it. Kafka's other options are in `known`,
+which a start does not load.
 """
 
 from __future__ import annotations
 
-from klamm.core.options.option import INT_MAX, LONG_MAX, Kind, Option
+from klamm.core.options.option import INT_MAX, LONG_MAX, Kind, Option, Update
 
 _KIB = 1024
 _MIB = 1024 * 1024
 
 BOOL, STRING, INT, LONG, DOUBLE, LIST = Kind.BOOL, Kind.STRING, Kind.INT, Kind.LONG, Kind.DOUBLE, Kind.LIST
+
+ANY_TIME = Update.CLUSTER_WIDE
 
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
@@ -26,12 +29,11 @@ _NODE = (
     Option("broker.rack", STRING, None, "Rack or zone of this broker; replicas are spread over racks."),
     Option("log.dirs", LIST, (), "Folder for the data (only one)."),
     Option("log.dir", STRING, None, "Older name of log.dirs."),
+    # Kafka can change the number of threads while it runs; ours is fixed at the start.
     Option("num.io.threads", INT, 8, "Threads for file operations that may block.", at_least=1, at_most=256),
-    Option(
-        "background.threads", INT, 10, "Known from Kafka; num.io.threads does its work.", at_least=1, honoured=False
-    ),
 )
 
+# Kafka opens and closes listeners while it runs; here they are read at the start.
 _LISTENERS = (
     # Kafka listens on every interface by default. Without authentication that is a risk, so this machine only.
     Option(
@@ -55,42 +57,18 @@ _SOCKETS = (
         "Largest request; a larger one closes its connection.",
         at_least=1 * _KIB,
     ),
-    Option(
-        "sasl.server.max.receive.size",
-        INT,
-        512 * _KIB,
-        "Largest request before a client has authenticated; there is no authentication yet.",
-        at_least=1 * _KIB,
-        honoured=False,
-    ),
-    # The system sizes the buffers of a socket by what it sees on the way; fixed ones only take that away.
-    Option(
-        "socket.send.buffer.bytes", INT, 100 * _KIB, "Send buffer; the system tunes it.", at_least=-1, honoured=False
-    ),
-    Option(
-        "socket.receive.buffer.bytes",
-        INT,
-        100 * _KIB,
-        "Receive buffer; the system tunes it.",
-        at_least=-1,
-        honoured=False,
-    ),
     # Kafka: 50. A restart brings all clients back at once, and who finds no place in the line waits a second.
     Option("socket.listen.backlog.size", INT, 1024, "Connections that may wait to be accepted.", at_least=1),
-    Option("max.connections", INT, INT_MAX, "Open connections in all.", at_least=0, dynamic=True),
-    Option("max.connections.per.ip", INT, INT_MAX, "Open connections from one address.", at_least=0, dynamic=True),
+    Option("max.connections", INT, INT_MAX, "Open connections in all.", at_least=0, update=ANY_TIME),
+    Option("max.connections.per.ip", INT, INT_MAX, "Open connections from one address.", at_least=0, update=ANY_TIME),
     Option(
         "max.connections.per.ip.overrides",
         LIST,
         (),
         "Other limits for some addresses: ADDRESS:COUNT, separated by commas.",
-        dynamic=True,
+        update=ANY_TIME,
     ),
-    Option("connections.max.idle.ms", LONG, 600_000, "Connections idle for longer are closed.", at_least=1),
-    # Kafka's queue in front of its threads; here a request is handled when it is read, and bytes are what is bounded.
-    Option(
-        "queued.max.requests", INT, 500, "Known from Kafka; klamm.inflight.bytes bounds.", at_least=1, honoured=False
-    ),
+    Option("connections.max.idle.ms", LONG, 600_000, "Connections idle for longer are closed; -1: never.", at_least=-1),
     Option(
         "queued.max.request.bytes", LONG, -1, "Bytes of requests in work in all; -1: klamm.inflight.bytes.", at_least=-1
     ),
@@ -146,61 +124,78 @@ _REQUESTS = (
         86_400_000,
         "Idle producers are forgotten after this time.",
         at_least=1,
-        dynamic=True,
+        update=ANY_TIME,
     ),
     Option(
-        "producer.id.expiration.check.interval.ms", INT, 600_000, "How often idle producers are looked for.", at_least=1
+        "producer.id.expiration.check.interval.ms",
+        INT,
+        600_000,
+        "How often idle producers are looked for.",
+        at_least=1,
+        internal=True,
     ),
 )
 
 _LOG = (
     Option(
-        "log.segment.bytes", INT, 1024 * _MIB, "Size of a segment file.", at_least=LEAST_SEGMENT_BYTES, dynamic=True
+        "log.segment.bytes", INT, 1024 * _MIB, "Size of a segment file.", at_least=LEAST_SEGMENT_BYTES, update=ANY_TIME
     ),
     Option(
-        "log.roll.ms", LONG, None, "Age at which a new segment is begun; see log.roll.hours.", at_least=1, dynamic=True
+        "log.roll.ms",
+        LONG,
+        None,
+        "Age at which a new segment is begun; see log.roll.hours.",
+        at_least=1,
+        update=ANY_TIME,
     ),
     Option("log.roll.hours", INT, 168, "Age at which a new segment is begun, in hours.", at_least=1),
     Option(
         "log.roll.jitter.ms",
         LONG,
         None,
-        "Random part taken off the roll age.",
+        "Random part, up to this much, taken off the roll age: logs that began together do not roll together.",
         at_least=0,
-        dynamic=True,
-        honoured=False,
+        update=ANY_TIME,
     ),
+    Option("log.roll.jitter.hours", INT, 0, "log.roll.jitter.ms in hours.", at_least=0),
     Option(
-        "log.roll.jitter.hours", INT, 0, "Random part taken off the roll age, in hours.", at_least=0, honoured=False
-    ),
-    Option(
-        "log.retention.ms", LONG, None, "Segments older than this are deleted; -1 never.", at_least=-1, dynamic=True
+        "log.retention.ms", LONG, None, "Segments older than this are deleted; -1 never.", at_least=-1, update=ANY_TIME
     ),
     Option("log.retention.minutes", INT, None, "log.retention.ms in minutes.", at_least=-1),
     Option("log.retention.hours", INT, 168, "log.retention.ms in hours.", at_least=-1),
-    Option("log.retention.bytes", LONG, -1, "Size a partition may keep; -1 has no limit.", at_least=-1, dynamic=True),
+    Option("log.retention.bytes", LONG, -1, "Size a partition may keep; below 0 there is no limit.", update=ANY_TIME),
     Option("log.retention.check.interval.ms", LONG, 300_000, "How often old segments are looked for.", at_least=1),
     Option(
-        "log.flush.interval.messages", LONG, LONG_MAX, "Records after which a log is flushed.", at_least=1, dynamic=True
+        "log.flush.interval.messages",
+        LONG,
+        LONG_MAX,
+        "Records after which a log is flushed.",
+        at_least=1,
+        update=ANY_TIME,
     ),
-    Option("log.flush.interval.ms", LONG, None, "Time after which a log is flushed.", at_least=0, dynamic=True),
+    Option("log.flush.interval.ms", LONG, None, "Time after which a log is flushed.", at_least=0, update=ANY_TIME),
     Option(
-        "log.flush.scheduler.interval.ms", LONG, LONG_MAX, "How often logs due for a flush are looked for.", at_least=1
+        "log.flush.scheduler.interval.ms", LONG, LONG_MAX, "Stands in for log.flush.interval.ms where that is not set."
     ),
     Option(
         "log.flush.offset.checkpoint.interval.ms", INT, 60_000, "How often the recovery points are written.", at_least=1
     ),
-    Option("log.index.interval.bytes", INT, 4096, "Bytes of log for each index entry.", at_least=0, dynamic=True),
+    Option("log.index.interval.bytes", INT, 4096, "Bytes of log for each index entry.", at_least=0, update=ANY_TIME),
     Option(
         "log.index.size.max.bytes",
         INT,
         10 * _MIB,
         "Size of an index at which its segment ends.",
         at_least=4,
-        dynamic=True,
+        update=ANY_TIME,
     ),
     Option(
-        "log.cleanup.policy", LIST, ("delete",), "What happens to old data.", choices=CLEANUP_POLICIES, dynamic=True
+        "log.cleanup.policy",
+        LIST,
+        ("delete",),
+        "What happens to old data; without delete it is kept. Nothing is compacted yet.",
+        choices=CLEANUP_POLICIES,
+        update=ANY_TIME,
     ),
     Option(
         "log.message.timestamp.type",
@@ -208,7 +203,7 @@ _LOG = (
         "CreateTime",
         "Whose clock stamps the records: the producer's or the broker's.",
         choices=TIMESTAMP_TYPES,
-        dynamic=True,
+        update=ANY_TIME,
     ),
     Option(
         "log.message.timestamp.before.max.ms",
@@ -216,7 +211,7 @@ _LOG = (
         LONG_MAX,
         "How far a record's timestamp may lie in the past.",
         at_least=0,
-        dynamic=True,
+        update=ANY_TIME,
     ),
     Option(
         "log.message.timestamp.after.max.ms",
@@ -224,81 +219,39 @@ _LOG = (
         3_600_000,
         "How far a record's timestamp may lie in the future.",
         at_least=0,
-        dynamic=True,
+        update=ANY_TIME,
     ),
-    Option("log.preallocate", BOOL, False, "Allocate segment files at once.", dynamic=True, honoured=False),
     Option(
-        "log.segment.delete.delay.ms", LONG, 60_000, "Deleted files are kept for this time.", at_least=0, dynamic=True
+        "log.segment.delete.delay.ms",
+        LONG,
+        60_000,
+        "Deleted files are kept for this time.",
+        at_least=0,
+        update=ANY_TIME,
     ),
-    Option("message.max.bytes", INT, 1_048_588, "Largest batch.", at_least=0, dynamic=True),
+    Option("message.max.bytes", INT, 1_048_588, "Largest batch.", at_least=0, update=ANY_TIME),
     Option(
         "compression.type",
         STRING,
         "producer",
-        "How batches are stored.",
+        "How batches are stored: as the producer compressed them, or compressed anew.",
         choices=COMPRESSION_TYPES,
-        dynamic=True,
-        honoured=False,
+        update=ANY_TIME,
     ),
     Option(
         "compression.gzip.level",
         INT,
         -1,
-        "Level for gzip; -1 is its default.",
-        at_least=-1,
-        at_most=9,
-        dynamic=True,
-        honoured=False,
-    ),
-    Option("compression.lz4.level", INT, 9, "Level for lz4.", at_least=1, at_most=17, dynamic=True, honoured=False),
-    Option(
-        "compression.zstd.level", INT, 3, "Level for zstd.", at_least=-131_072, at_most=22, dynamic=True, honoured=False
-    ),
-    Option("min.insync.replicas", INT, 1, "Replicas that must have a record for acks=all.", at_least=1, dynamic=True),
-    Option(
-        "unclean.leader.election.enable",
-        BOOL,
-        False,
-        "Let a replica lead that may lack committed records.",
-        dynamic=True,
-        honoured=False,
-    ),
-    Option(
-        "log.cleaner.delete.retention.ms",
-        LONG,
-        86_400_000,
-        "How long a tombstone stays after compaction.",
-        at_least=0,
-        dynamic=True,
-        honoured=False,
-    ),
-    Option(
-        "log.cleaner.min.compaction.lag.ms",
-        LONG,
-        0,
-        "A record is not compacted before this age.",
-        at_least=0,
-        dynamic=True,
-        honoured=False,
-    ),
-    Option(
-        "log.cleaner.max.compaction.lag.ms",
-        LONG,
-        LONG_MAX,
-        "A record is compacted at this age at the latest.",
+        "Level for gzip; -1 is its own default.",
         at_least=1,
-        dynamic=True,
-        honoured=False,
+        at_most=9,
+        or_else=-1,
+        update=ANY_TIME,
     ),
+    Option("compression.lz4.level", INT, 9, "Level for lz4.", at_least=1, at_most=17, update=ANY_TIME),
+    Option("compression.zstd.level", INT, 3, "Level for zstd.", at_least=-131_072, at_most=22, update=ANY_TIME),
     Option(
-        "log.cleaner.min.cleanable.ratio",
-        DOUBLE,
-        0.5,
-        "Share of a log that must be new before it is compacted.",
-        at_least=0,
-        at_most=1,
-        dynamic=True,
-        honoured=False,
+        "min.insync.replicas", INT, 1, "Replicas that must have a record for acks=all.", at_least=1, update=ANY_TIME
     ),
 )
 

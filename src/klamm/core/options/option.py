@@ -6,8 +6,8 @@ all that a person sees. Values are plain ints, floats, bools, strings and tuples
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import IntEnum
+from collections.abc import Callable, Sequence
+from enum import Enum, IntEnum
 from typing import NamedTuple, TypeAlias
 
 Value: TypeAlias = int | float | bool | str | tuple[str, ...] | None
@@ -22,14 +22,30 @@ class Kind(IntEnum):
     BOOL = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
-_RANGES = {Kind.INT: (-(2**31), INT_MAX), Kind.LONG: (-(2**63), LONG_MAX)}
-_NOUNS = {Kind.INT: "a whole number", Kind.LONG: "a whole number", Kind.DOUBLE: "a number", Kind.BOOL: "true or false"}
+class Update(Enum):
+    """When a broker option may be changed; the words are those of Kafka's documentation."""
+
+    READ_ONLY = "read-only"  # at a start
+    PER_BROKER = "per-broker"  # while it runs, for each broker by itself
+    CLUSTER_WIDE = "cluster-wide"  # while it runs, for one broker or for all
+
+
+_RANGES = {Kind.SHORT: (-(2**15), 2**15 - 1), Kind.INT: (-(2**31), INT_MAX), Kind.LONG: (-(2**63), LONG_MAX)}
+_NOUNS = {
+    Kind.SHORT: "a whole number",
+    Kind.INT: "a whole number",
+    Kind.LONG: "a whole number",
+    Kind.DOUBLE: "a number",
+    Kind.BOOL: "true or false",
+}
 
 
 class OptionError(ValueError):
@@ -48,9 +64,29 @@ class Synonym(NamedTuple):
 
 
 class Option:
-    """One line of the table. `honoured` is False for what is accepted but changes nothing here (yet)."""
+    """One line of the table.
 
-    __slots__ = ("at_least", "at_most", "choices", "default", "doc", "dynamic", "honoured", "kind", "name", "synonyms")
+    `or_else` is a number that is allowed beside those within the bounds; `check` says what is wrong with a value that
+    bounds and choices cannot judge. `honoured` is False for what is accepted but changes nothing here (yet).
+    `internal` ones are not shown unless somebody has set them. `synonyms` (of an option of a topic or a group) are the
+    broker options that stand in for it.
+    """
+
+    __slots__ = (
+        "at_least",
+        "at_most",
+        "check",
+        "choices",
+        "default",
+        "doc",
+        "honoured",
+        "internal",
+        "kind",
+        "name",
+        "or_else",
+        "synonyms",
+        "update",
+    )
 
     def __init__(
         self,
@@ -61,9 +97,12 @@ class Option:
         *,
         at_least: float | None = None,
         at_most: float | None = None,
+        or_else: int | None = None,
         choices: Sequence[str] = (),
-        dynamic: bool = False,
+        check: Callable[[Value], str | None] | None = None,
+        update: Update = Update.READ_ONLY,
         honoured: bool = True,
+        internal: bool = False,
         synonyms: Sequence[Synonym] = (),
     ) -> None:
         self.name = name
@@ -72,9 +111,12 @@ class Option:
         self.doc = doc
         self.at_least = at_least
         self.at_most = at_most
+        self.or_else = or_else
         self.choices = tuple(choices)
-        self.dynamic = dynamic
+        self.check = check
+        self.update = update
         self.honoured = honoured
+        self.internal = internal
         self.synonyms = tuple(synonyms)
 
     def __repr__(self) -> str:
@@ -83,6 +125,11 @@ class Option:
     @property
     def sensitive(self) -> bool:
         return self.kind is Kind.PASSWORD
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether it may be changed while the broker runs."""
+        return self.update is not Update.READ_ONLY
 
     def parse(self, given: object) -> Value:
         """The value that `given` (text, or already a value from Python code) stands for; else OptionError."""
@@ -93,6 +140,8 @@ class Option:
         value = self._convert(given)
         self._check_range(value, given)
         self._check_choices(value)
+        if self.check is not None and (problem := self.check(value)) is not None:
+            raise OptionError(f"{self.name}={self._shown(given)} {problem}")
         return value
 
     def _convert(self, given: object) -> Value:
@@ -101,8 +150,9 @@ class Option:
             items = given.split(",") if isinstance(given, str) else given
             if not isinstance(items, (list, tuple)):
                 raise self._refusal(given)
-            return tuple(text for item in items if (text := str(item).strip()))
-        if kind in (Kind.STRING, Kind.PASSWORD):
+            # Said twice counts once, as Kafka has it since 4.2.
+            return tuple(dict.fromkeys(text for item in items if (text := str(item).strip())))
+        if kind in (Kind.STRING, Kind.CLASS, Kind.PASSWORD):
             return given if kind is Kind.PASSWORD and isinstance(given, str) else str(given).strip()
         if kind is Kind.BOOL:
             text = str(given).strip().lower()
@@ -126,10 +176,13 @@ class Option:
         most = self.at_most if self.at_most is not None else high
         if value != value:  # a NaN compares with nothing
             raise self._refusal(given)
+        if value == self.or_else:
+            return
+        other = "" if self.or_else is None else f", or {self.or_else}"
         if least is not None and value < least:
-            raise OptionError(f"{self.name}={given} is too small: the least is {least}")
+            raise OptionError(f"{self.name}={given} is too small: the least is {least}{other}")
         if most is not None and value > most:
-            raise OptionError(f"{self.name}={given} is too large: the most is {most}")
+            raise OptionError(f"{self.name}={given} is too large: the most is {most}{other}")
 
     def _check_choices(self, value: Value) -> None:
         if not self.choices:
@@ -138,8 +191,6 @@ class Option:
         for item in items:
             if item not in self.choices:
                 raise OptionError(f"{self.name}={self._shown(item)} is not one of {', '.join(self.choices)}")
-        if len(set(items)) != len(items):
-            raise OptionError(f"{self.name}={self._shown(','.join(map(str, items)))} names something twice")
 
     def _shown(self, given: object) -> str:
         return "[hidden]" if self.sensitive else str(given)

@@ -1,7 +1,7 @@
 """A topic's options, the broker options behind them, and which of the two decides.
 
-The order is Kafka's: the topic's own value, then the broker's (file or dynamic), then the default. A broker option in
-another unit (log.retention.hours) counts when none in a finer unit is set.
+The order is Kafka's: the topic's own value, then the broker's (dynamic or from its file), then the default. A broker
+option in another unit (log.retention.hours) counts when none in a finer unit is set.
 """
 
 from __future__ import annotations
@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from klamm.core.options.brokers import (
-    BOOL,
-    BROKER_OPTIONS,
-    LIST,
-    LONG,
-)
-from klamm.core.options.option import LONG_MAX, Option, OptionError, Synonym, Value
+from klamm.core.options.brokers import BOOL, BROKER_OPTIONS, DOUBLE, LIST, LONG
+from klamm.core.options.option import LONG_MAX, Kind, Option, OptionError, Synonym, Value
 from klamm.core.options.options import Options, Source, unknown_name
 
 MAX_PROBLEMS = 10
@@ -23,17 +18,14 @@ MAX_PROBLEMS = 10
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
-
-
-def _same(name: str) -> tuple[Synonym, ...]:
-    return (Synonym(name),)
+_DAY_MS = 24 * _HOUR_MS
 
 
 def _times(name: str, *units: tuple[str, int]) -> tuple[Synonym, ...]:
     return (Synonym(f"{name}.ms"), *(Synonym(f"{name}.{unit}", factor) for unit, factor in units))
 
 
-def _plain(topic_name: str, broker_name: str, *, at_least: float | None = None) -> Option:
+def _as(topic_name: str, broker_name: str) -> Option:
     """A topic option that is the broker option of another name: same type, default, bounds and doc."""
     broker = BROKER_OPTIONS[broker_name]
     return Option(
@@ -41,13 +33,41 @@ def _plain(topic_name: str, broker_name: str, *, at_least: float | None = None) 
         broker.kind,
         broker.default,
         broker.doc,
-        at_least=broker.at_least if at_least is None else at_least,
+        at_least=broker.at_least,
         at_most=broker.at_most,
+        or_else=broker.or_else,
         choices=broker.choices,
-        dynamic=True,
-        honoured=broker.honoured,
-        synonyms=_same(broker_name),
+        synonyms=(Synonym(broker_name),),
     )
+
+
+def _unused(
+    name: str,
+    kind: Kind,
+    default: Value,
+    doc: str,
+    broker_name: str | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> Option:
+    """A topic option that is taken and changes nothing (yet)."""
+    synonyms = (Synonym(broker_name),) if broker_name else ()
+    return Option(name, kind, default, doc, at_least=at_least, at_most=at_most, honoured=False, synonyms=synonyms)
+
+
+def _throttled(value: Value) -> str | None:
+    replicas = value if isinstance(value, tuple) else ()
+    if replicas == ("*",):
+        return None
+    for replica in replicas:
+        partition, colon, broker = replica.partition(":")
+        if not (colon and partition.isdecimal() and broker.isdecimal()):
+            return "is neither * nor a list of PARTITION:BROKER"
+    return None
+
+
+def _throttle(name: str, doc: str) -> Option:
+    return Option(name, LIST, (), doc, check=_throttled, honoured=False)
 
 
 _TABLE = (
@@ -71,9 +91,8 @@ _TABLE = (
         "segment.jitter.ms",
         LONG,
         0,
-        "Random part taken off segment.ms.",
+        "Random part, up to this much, taken off segment.ms: logs that began together do not roll together.",
         at_least=0,
-        honoured=False,
         synonyms=_times("log.roll.jitter", ("hours", _HOUR_MS)),
     ),
     Option(
@@ -84,60 +103,87 @@ _TABLE = (
         at_least=0,
         synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
     ),
-    _plain("retention.bytes", "log.retention.bytes"),
-    _plain("segment.bytes", "log.segment.bytes"),
-    _plain("segment.index.bytes", "log.index.size.max.bytes"),
-    _plain("index.interval.bytes", "log.index.interval.bytes"),
-    _plain("flush.messages", "log.flush.interval.messages"),
-    _plain("file.delete.delay.ms", "log.segment.delete.delay.ms"),
-    _plain("max.message.bytes", "message.max.bytes"),
-    _plain("cleanup.policy", "log.cleanup.policy"),
-    _plain("message.timestamp.type", "log.message.timestamp.type"),
-    _plain("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"),
-    _plain("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),
-    _plain("min.insync.replicas", "min.insync.replicas"),
-    _plain("compression.type", "compression.type"),
-    _plain("compression.gzip.level", "compression.gzip.level"),
-    _plain("compression.lz4.level", "compression.lz4.level"),
-    _plain("compression.zstd.level", "compression.zstd.level"),
-    _plain("preallocate", "log.preallocate"),
-    _plain("unclean.leader.election.enable", "unclean.leader.election.enable"),
-    _plain("delete.retention.ms", "log.cleaner.delete.retention.ms"),
-    _plain("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"),
-    _plain("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
-    _plain("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"),
-    Option("remote.storage.enable", BOOL, False, "Move old segments to an object store.", honoured=False),
-    Option("remote.log.copy.disable", BOOL, False, "Stop moving segments to the object store.", honoured=False),
-    Option("remote.log.delete.on.disable", BOOL, False, "Delete what was moved when moving ends.", honoured=False),
-    Option(
+    _as("retention.bytes", "log.retention.bytes"),
+    _as("segment.bytes", "log.segment.bytes"),
+    _as("segment.index.bytes", "log.index.size.max.bytes"),
+    _as("index.interval.bytes", "log.index.interval.bytes"),
+    _as("flush.messages", "log.flush.interval.messages"),
+    _as("file.delete.delay.ms", "log.segment.delete.delay.ms"),
+    _as("max.message.bytes", "message.max.bytes"),
+    _as("cleanup.policy", "log.cleanup.policy"),
+    _as("message.timestamp.type", "log.message.timestamp.type"),
+    _as("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms"),
+    _as("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),
+    _as("min.insync.replicas", "min.insync.replicas"),
+    _as("compression.type", "compression.type"),
+    _as("compression.gzip.level", "compression.gzip.level"),
+    _as("compression.lz4.level", "compression.lz4.level"),
+    _as("compression.zstd.level", "compression.zstd.level"),
+    _unused("preallocate", BOOL, False, "Allocate a segment's file at once.", "log.preallocate"),
+    _unused(
+        "unclean.leader.election.enable",
+        BOOL,
+        False,
+        "Let a replica lead that may lack committed records.",
+        "unclean.leader.election.enable",
+    ),
+    _unused(
+        "delete.retention.ms",
+        LONG,
+        _DAY_MS,
+        "How long a tombstone stays after compaction.",
+        "log.cleaner.delete.retention.ms",
+        0,
+    ),
+    _unused(
+        "min.compaction.lag.ms",
+        LONG,
+        0,
+        "A record is not compacted before this age.",
+        "log.cleaner.min.compaction.lag.ms",
+        0,
+    ),
+    _unused(
+        "max.compaction.lag.ms",
+        LONG,
+        LONG_MAX,
+        "A record is compacted at this age at the latest.",
+        "log.cleaner.max.compaction.lag.ms",
+        1,
+    ),
+    _unused(
+        "min.cleanable.dirty.ratio",
+        DOUBLE,
+        0.5,
+        "Share of a log that must be new before it is compacted.",
+        "log.cleaner.min.cleanable.ratio",
+        0,
+        1,
+    ),
+    _unused("remote.storage.enable", BOOL, False, "Move old segments to an object store."),
+    _unused("remote.log.copy.disable", BOOL, False, "Stop moving segments to the object store."),
+    _unused("remote.log.delete.on.disable", BOOL, False, "Delete what was moved when moving ends."),
+    _unused(
         "local.retention.ms",
         LONG,
         -2,
         "Age kept here when older data is moved; -2: retention.ms.",
-        at_least=-2,
-        honoured=False,
+        "log.local.retention.ms",
+        -2,
     ),
-    Option(
+    _unused(
         "local.retention.bytes",
         LONG,
         -2,
         "Size kept here when older data is moved; -2: retention.bytes.",
-        at_least=-2,
-        honoured=False,
+        "log.local.retention.bytes",
+        -2,
     ),
-    Option(
-        "leader.replication.throttled.replicas", LIST, (), "Replicas whose outgoing copies are slowed.", honoured=False
-    ),
-    Option(
-        "follower.replication.throttled.replicas",
-        LIST,
-        (),
-        "Replicas whose incoming copies are slowed.",
-        honoured=False,
-    ),
+    _throttle("leader.replication.throttled.replicas", "Replicas whose outgoing copies are slowed."),
+    _throttle("follower.replication.throttled.replicas", "Replicas whose incoming copies are slowed."),
 )
 
-TOPIC_OPTIONS = {option.name: option for option in _TABLE}
+TOPIC_OPTIONS = {option.name: option for option in sorted(_TABLE, key=lambda option: option.name)}
 
 
 class Resolved(NamedTuple):
@@ -149,8 +195,9 @@ class Resolved(NamedTuple):
     set_as: str
 
 
-def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, Value]:
-    """The parsed values of a topic's own configs; OptionError with the problems if they cannot be accepted."""
+def check_topic_configs(configs: Mapping[str, str | None], options: Options | None = None) -> dict[str, Value]:
+    """The parsed values of a topic's own configs; OptionError with the problems if they cannot be accepted, together
+    with what the broker's options say of the rest."""
     values: dict[str, Value] = {}
     problems: list[str] = []
     for name, text in configs.items():
@@ -168,12 +215,20 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, Value]:
                 problems.extend(error.problems)
     if values.get("remote.storage.enable"):
         problems.append("remote.storage.enable=true cannot be used: this broker has no remote storage")
-    least, most = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
-    if isinstance(least, int) and isinstance(most, int) and least > most:
-        problems.append(f"min.compaction.lag.ms={least} is more than max.compaction.lag.ms={most}")
+    if "min.compaction.lag.ms" in values or "max.compaction.lag.ms" in values:
+        least = _in_force("min.compaction.lag.ms", values, options)
+        most = _in_force("max.compaction.lag.ms", values, options)
+        if isinstance(least, int) and isinstance(most, int) and least > most:
+            problems.append(f"min.compaction.lag.ms={least} is more than max.compaction.lag.ms={most}")
     if problems:
         raise OptionError(*problems)
     return values
+
+
+def _in_force(name: str, values: Mapping[str, Value], options: Options | None) -> Value:
+    if name in values:
+        return values[name]
+    return TOPIC_OPTIONS[name].default if options is None else resolve(name, {}, options).value
 
 
 def resolve(name: str, configs: Mapping[str, str], options: Options) -> Resolved:
@@ -185,7 +240,7 @@ def resolve(name: str, configs: Mapping[str, str], options: Options) -> Resolved
     for synonym in option.synonyms:
         source = options.source(synonym.name)
         if source is not Source.DEFAULT:
-            return Resolved(option, _scaled(options.get(synonym.name), synonym.factor), source, synonym.name)
+            return Resolved(option, scaled(options.get(synonym.name), synonym.factor), source, synonym.name)
     return Resolved(option, option.default, Source.DEFAULT, name)
 
 
@@ -193,7 +248,8 @@ def resolve_all(configs: Mapping[str, str], options: Options) -> list[Resolved]:
     return [resolve(name, configs, options) for name in TOPIC_OPTIONS]
 
 
-def _scaled(value: Value, factor: int) -> Value:
+def scaled(value: Value, factor: int) -> Value:
+    """A broker option's value in the unit of the topic option."""
     if factor == 1 or not isinstance(value, int) or value < 0:  # negative means "never" in every unit
         return value
     return min(value * factor, LONG_MAX)
