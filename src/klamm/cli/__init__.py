@@ -20,6 +20,8 @@ __all__ = ["VERBS", "Failed", "UsageError", "build_parser", "main"]
 
 VERBS = {
     "start": "start a broker",
+    "produce": "write lines, files or JSON to a topic",
+    "consume": "read topics from the beginning, the end, an offset or a time",
     "topic": "create, list, describe, alter and delete topics",
     "cluster": "show the brokers of a cluster and what they can do",
     "top": "watch the rates of topics and brokers, live",

@@ -23,6 +23,7 @@ from klamm.client.errors import BrokerSaid, ClientError, ConnectionLost, NotReac
 from klamm.client.metadata import Broker, Metadata, Partition, Topic
 from klamm.client.nodes import Lane, Nodes
 from klamm.core.env import Env
+from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
 
@@ -174,13 +175,19 @@ class Cluster:
     async def topic(self, name: str, *, create: bool = False) -> Topic:
         """The topic as it was last heard of; asked for if it never was. It is in use from now on. `BrokerSaid` if there
         is none."""
-        self._in_use.add(name)
-        found = self._known.topics.get(name)
-        if found is None:
-            found = (await self.metadata([name], create=create)).topics[name]
-            if found.error:
-                raise BrokerSaid(found.error, name)
-        return found
+        return (await self.topics([name], create=create))[name]
+
+    async def topics(self, names: Iterable[str], *, create: bool = False) -> dict[str, Topic]:
+        """The same for several, with one request for all that are not known."""
+        wanted = list(names)
+        self._in_use.update(wanted)
+        unknown = [name for name in wanted if name not in self._known.topics]
+        asked = (await self.metadata(unknown, create=create)).topics if unknown else {}
+        found = {name: asked.get(name) or self._known.topics.get(name) for name in wanted}
+        for name, topic in found.items():
+            if topic is None or topic.error:
+                raise BrokerSaid(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error, name)
+        return {name: topic for name, topic in found.items() if topic is not None}
 
     def leader(self, topic: str, partition: int) -> Partition | None:
         """The partition as last heard of, if it has a leader whose address is known."""

@@ -46,8 +46,7 @@ async def find_offsets(
     retrying = Retrying(cluster.env, cluster.config, "Looking up offsets")
     left = {TopicPartition(*place): timestamp for place, timestamp in wanted.items()}
     found: dict[TopicPartition, OffsetFound] = {}
-    for topic in sorted({place.topic for place in left}):
-        await cluster.topic(topic)
+    await cluster.topics(sorted({place.topic for place in left}))
     while left:
         trouble = await _round(cluster, left, found, read_committed)
         if trouble is None:
