@@ -8,6 +8,7 @@ OPTION=VALUE. Must be quick and quiet: whatever goes wrong, there are no candida
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 FILES: Final = ":files"
 DIRS: Final = ":dirs"
-_CLUSTER_LIMIT_MS: Final = 700
-"""How long the cluster may take to tell its topics: nobody waits for completion."""
+_CLUSTER_LIMIT_MS: Final = 1000
+"""How long the cluster may take to tell its topics, since nobody waits for completion. $KLAMM_COMPLETION_MS changes it,
+for clusters that are far away."""
 
 
 class Candidate(NamedTuple):
@@ -232,8 +234,11 @@ def _ask(place: Place, *, with_topics: bool) -> Metadata | None:
     from klamm.client.errors import ClientError
     from klamm.core.env.real import real_env
 
+    wanted = os.environ.get("KLAMM_COMPLETION_MS", "")
+    limit_ms = int(wanted) if wanted.isdecimal() else _CLUSTER_LIMIT_MS
+
     async def ask(config: ClientConfig) -> Metadata:
-        async with asyncio.timeout(_CLUSTER_LIMIT_MS / 1000):
+        async with asyncio.timeout(limit_ms / 1000):
             async with await Cluster.connect(config, real_env()) as cluster:
                 return await (cluster.metadata() if with_topics else cluster.metadata([]))
 
