@@ -123,6 +123,14 @@ class ReplicaManager:
             if resource.type == TOPIC_RESOURCE:
                 self._reconfigure(resource.name)
 
+    def reconfigure(self, options: Options) -> None:
+        """The broker's options are now these: every topic may have other ones in force."""
+        if options is self._options:
+            return
+        self._options = options
+        for topic in self._image.topics:
+            self._reconfigure(topic)
+
     def _remove(self, topic: TopicState) -> None:
         opened = self._by_id.pop(topic.id, None)
         if opened is not None:
@@ -154,15 +162,20 @@ class ReplicaManager:
         )
 
     def _reconfigure(self, topic: str) -> None:
-        opened = self._by_name.get(topic)
-        if not opened:
+        """Logs too that nobody has asked for yet: those that were recovered, and grow old meanwhile."""
+        state = self._image.topics.get(topic)
+        if state is None:
             return
         config = log_config(self._image, topic, self._options)
-        min_isr = self._min_isr(topic)
-        for partition in opened.values():
-            partition.min_isr = min_isr
-            if partition.log is not None:
-                partition.log.config = config
+        for index in range(len(state.partitions)):
+            log = self.logs.get(topic, index)
+            if log is not None:
+                log.config = config
+        opened = self._by_name.get(topic)
+        if opened:
+            min_isr = self._min_isr(topic)
+            for partition in opened.values():
+                partition.min_isr = min_isr
 
     def _min_isr(self, topic: str) -> int:
         value = resolve("min.insync.replicas", self._image.topic_configs(topic), self._options).value

@@ -66,6 +66,12 @@ class Limits:
         self.idle_s = idle_s if idle_s > 0 else inf  # as with Kafka, -1 switches it off
         self.stall_s = stall_s
 
+    def take_connection_limits(self, other: Limits) -> None:
+        """What can change while the broker runs. Connections that are there stay, also above a lower bound."""
+        self.max_connections = other.max_connections
+        self.max_connections_per_host = other.max_connections_per_host
+        self.per_host_overrides = other.per_host_overrides
+
 
 class InFlight:
     """Requests of all connections that were read and not answered yet, with the bytes they came as."""

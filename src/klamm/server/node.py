@@ -28,11 +28,12 @@ from klamm.log.handles import MAX_OPEN_SEGMENTS
 from klamm.log.housekeeping import Intervals
 from klamm.log.manager import LogManager
 from klamm.metadata.image import BrokerEndpoint, Image
+from klamm.metadata.live_options import LiveOptions
 from klamm.metadata.local import LocalStore
 from klamm.metadata.publisher import Publisher
 from klamm.metadata.replay import Delta
 from klamm.metadata.store import MetadataCorrupt
-from klamm.metadata.topic_config import log_config, warn_of_compaction
+from klamm.metadata.topic_config import log_config, warn_of_compaction, warn_of_idle_options
 from klamm.replica.manager import ReplicaManager
 from klamm.replica.producer_ids import ProducerIds
 from klamm.replica.purgatory import Purgatory
@@ -115,16 +116,18 @@ class Node:
         store.on_failure = self._on_store_failure
         publisher = Publisher(await store.load())
         store.follow(publisher.replay, publisher.reset)
-        controller = self._controller = Controller(env, store, publisher, options)
-        logs = self._logs = await self._open_logs(folder, publisher)
-        replicas = ReplicaManager(node_id, logs, options)
+        live = LiveOptions(node_id, options)
+        publisher.subscribe(live.apply)
+        controller = self._controller = Controller(env, store, publisher, live.current)
+        logs = self._logs = await self._open_logs(folder, publisher, live)
+        replicas = ReplicaManager(node_id, logs, live.current)
         publisher.subscribe(replicas.apply)
         apis = registry.load()
         broker = Broker(
             env=env,
             node_id=node_id,
             cluster_id=folder.cluster_id,
-            options=options,
+            options=live.current,
             metadata=publisher,
             controller=controller,
             replicas=replicas,
@@ -139,7 +142,9 @@ class Node:
             produce_targets=ProduceTargets(replicas),
         )
         dispatcher = Dispatcher(broker, apis, env.clock, self._on_broken)
-        server = self._server = Server(env, limits_from(options), dispatcher)
+        limits = limits_from(live.current)
+        server = self._server = Server(env, limits, dispatcher)
+        live.follow(lambda changed: _take_options(changed, controller, broker, replicas, limits))
         await self._bind(server, listeners)
         for warning in listener_warnings(options, server.bound.values()):
             _logger.warning("%s", warning)
@@ -152,12 +157,13 @@ class Node:
         _logger.info("node %d of cluster %s serves %s", node_id, folder.cluster_id, ", ".join(self.addresses))
         publisher.subscribe(self._log_topics)
         publisher.subscribe(warn_of_compaction)
+        publisher.subscribe(warn_of_idle_options)
 
-    async def _open_logs(self, folder: DataFolder, publisher: Publisher) -> LogManager:
+    async def _open_logs(self, folder: DataFolder, publisher: Publisher, live: LiveOptions) -> LogManager:
         options = self.options
 
         def config_for(topic: str) -> LogConfig:
-            return log_config(publisher.image, topic, options)
+            return log_config(publisher.image, topic, live.current)
 
         def topic_id_for(topic: str, index: int) -> bytes | None:
             state = publisher.image.topics.get(topic)
@@ -281,6 +287,15 @@ def limits_from(options: Options) -> Limits:
         idle_s=options.get_int("connections.max.idle.ms") / 1000,
         accept_backlog=options.get_int("socket.listen.backlog.size"),
     )
+
+
+def _take_options(
+    options: Options, controller: Controller, broker: Broker, replicas: ReplicaManager, limits: Limits
+) -> None:
+    """Options were changed while the broker runs: whoever uses one has the new value from here on."""
+    controller.options = broker.options = options
+    replicas.reconfigure(options)
+    limits.take_connection_limits(limits_from(options))
 
 
 def _address(host: str, port: int) -> str:

@@ -22,6 +22,7 @@ from klamm.core.options import Options
 from klamm.log.folder import DataFolder
 from klamm.log.manager import LogManager
 from klamm.metadata.image import BrokerEndpoint
+from klamm.metadata.live_options import LiveOptions
 from klamm.metadata.local import LocalStore
 from klamm.metadata.publisher import Publisher
 from klamm.metadata.topic_config import log_config
@@ -54,14 +55,16 @@ class Harness:
         self.store = LocalStore(env, f"{self.path}/metadata")
         self.publisher = Publisher(await self.store.load())
         self.store.follow(self.publisher.replay, self.publisher.reset)
-        self.controller = Controller(env, self.store, self.publisher, options)
+        live = LiveOptions(NODE, options)
+        self.publisher.subscribe(live.apply)
+        self.controller = Controller(env, self.store, self.publisher, live.current)
         await self.controller.start(NODE)
         endpoints = [BrokerEndpoint("PLAINTEXT", "localhost", 9092), BrokerEndpoint("OTHER", "outside", 9093)]
         await self.controller.register_broker(BrokerRegistration(NODE, env.uuid(), endpoints, rack="r1"))
         self.logs = await LogManager.open(
             env,
             self.folder,
-            config_for=lambda topic: log_config(self.publisher.image, topic, options),
+            config_for=lambda topic: log_config(self.publisher.image, topic, live.current),
             topic_id_for=lambda topic, index: None,
         )
         replicas = ReplicaManager(NODE, self.logs, options)
@@ -81,6 +84,12 @@ class Harness:
             metadata_cache=MetadataCache(),
             produce_targets=ProduceTargets(replicas),
         )
+
+        def changed(options: Options) -> None:
+            self.controller.options = self.broker.options = options
+            replicas.reconfigure(options)
+
+        live.follow(changed)
 
     async def stop(self) -> None:
         await self.controller.close()
