@@ -33,20 +33,17 @@ def klamm_options() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def klamm_nursery() -> Iterator[Nursery | None]:
-    """What makes a fresh broker for each test cheap; None where the system has no such thing."""
-    from klamm.testing.embedded.nursery import Nursery, is_available
+def klamm_nursery() -> Iterator[Nursery]:
+    """What makes a fresh broker for each test cheap."""
+    from klamm.testing import Nursery
 
-    if not is_available():
-        yield None
-        return
     with Nursery() as nursery:
         yield nursery
 
 
 @pytest.fixture
 def klamm_brokers(
-    request: pytest.FixtureRequest, klamm_nursery: Nursery | None, klamm_options: dict[str, Any]
+    request: pytest.FixtureRequest, klamm_nursery: Nursery, klamm_options: dict[str, Any]
 ) -> Iterator[Callable[..., Broker]]:
     """Start any number of brokers: `klamm_brokers(num_partitions=3)`. They end with the test."""
     import klamm.testing
@@ -83,7 +80,7 @@ def klamm_async_broker(klamm_broker: Broker) -> AsyncBroker:
 
 
 @pytest.fixture(scope="session")
-def klamm_session_broker(klamm_nursery: Nursery | None, klamm_options: dict[str, Any]) -> Iterator[Broker]:
+def klamm_session_broker(klamm_nursery: Nursery, klamm_options: dict[str, Any]) -> Iterator[Broker]:
     """One broker for all tests of the session (of each worker, with xdist). Tests share its topics, so give yours
     names of their own; and its faults, so take yours back."""
     import klamm.testing

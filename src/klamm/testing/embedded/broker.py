@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from klamm.core.errors import ErrorCode
 from klamm.testing.embedded.channel import BrokerGone, Channel, Order
 from klamm.testing.embedded.folder import Folder
-from klamm.testing.embedded.nursery import Nursery
+from klamm.testing.embedded.nursery import Nursery, is_available
 from klamm.testing.embedded.process import Forked, Process, spawn
 
 OptionValue: TypeAlias = str | int | float | Sequence[str]
@@ -72,7 +72,7 @@ class Broker:
         self._log_level = log_level
         self._start_timeout_s = start_timeout
         self._options = {_dotted(name): _option_text(value) for name, value in (options or {}).items()}
-        self._nursery = nursery
+        self._nursery = nursery if nursery is not None and is_available() else None
         self._owner = os.getpid()
         self._port = 0
         self._pid = 0

@@ -41,49 +41,60 @@ def decode(line: bytes) -> Any:
 
 
 class Channel:
-    """The parent's end. Any thread may call; one waits for the other."""
+    """The parent's end. Any thread may call; one waits for the other.
+
+    Questions have numbers: whoever was interrupted while waiting (Ctrl-C, a test's own time limit) leaves an answer
+    behind that is not the next one's.
+    """
 
     def __init__(self, sock: socket.socket, order: Order) -> None:
         self._sock = sock
         self._lock = threading.Lock()
-        self._rest = b""
+        self._received = bytearray()
+        self._last = 0
         sock.sendall(encode(order._asdict()))  # waits in the socket until there is a child to read it
 
     def call(self, command: str, timeout_s: float, **arguments: object) -> Any:
         """What the broker answers. ValueError if it says that the question makes no sense."""
         with self._lock:
+            self._last += 1
             try:
-                self._sock.sendall(encode({"command": command, **arguments}))
+                self._sock.sendall(encode({"id": self._last, "command": command, "arguments": arguments}))
             except OSError as error:
                 raise BrokerGone(f"the broker does not listen any more ({error.strerror})") from None
             return self._answer(timeout_s)
 
     def first_answer(self, timeout_s: float) -> Any:
+        """What the broker says by itself: that it is ready, or why it cannot be."""
         with self._lock:
             return self._answer(timeout_s)
 
     def _answer(self, timeout_s: float) -> Any:
-        answer = decode(self._line(timeout_s))
+        self._sock.settimeout(timeout_s)
+        while True:
+            answer = decode(self._line(timeout_s))
+            if answer["id"] == self._last:
+                break
         if "error" in answer:
             raise ValueError(answer["error"])
         return answer["ok"]
 
     def _line(self, timeout_s: float) -> bytes:
-        parts = [self._rest]
-        left = MAX_LINE_BYTES
-        self._sock.settimeout(timeout_s)
-        while b"\n" not in parts[-1]:
+        received = self._received
+        looked_at = 0
+        while (end := received.find(b"\n", looked_at)) < 0:
+            looked_at = len(received)
             try:
                 data = self._sock.recv(65536)
             except TimeoutError:
                 raise BrokerGone(f"the broker has not answered for {timeout_s:g} s") from None
             except OSError as error:
                 raise BrokerGone(f"the broker is gone ({error.strerror})") from None
-            left -= len(data)
-            if not data or left < 0:
+            if not data or looked_at > MAX_LINE_BYTES:
                 raise BrokerGone("the broker has ended")
-            parts.append(data)
-        line, _, self._rest = b"".join(parts).partition(b"\n")
+            received += data
+        line = bytes(received[:end])
+        del received[: end + 1]
         return line
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from klamm.testing.embedded.channel import MAX_LINE_BYTES, Order, decode, encode
@@ -38,7 +39,12 @@ def main(fd: int) -> NoReturn:
         loop.call_soon_threadsafe(stop.set)
 
     guard = Guard(order, fd, stop_soon)
-    guard.exit(loop.run_until_complete(_serve(order, sock, stop)))
+    code = 1
+    try:
+        code = loop.run_until_complete(_serve(order, sock, stop))
+    except BaseException:  # noqa: BLE001 - there is nobody above us: into the log with it
+        sys.excepthook(*sys.exc_info())
+    guard.exit(code)
 
 
 def _read_order(sock: socket.socket) -> Order:
@@ -71,12 +77,12 @@ async def _serve(order: Order, sock: socket.socket, stop: asyncio.Event) -> int:
         loop.set_exception_handler(node.on_loop_error)
         await node.start()
     except (StartError, OptionError) as error:
-        writer.write(encode({"error": str(error)}))
+        writer.write(encode({"id": 0, "error": str(error)}))
         await writer.drain()
         return 2
     gc.collect()
     gc.freeze()
-    writer.write(encode({"ok": {"pid": os.getpid(), "address": node.addresses[0]}}))
+    writer.write(encode({"id": 0, "ok": {"pid": os.getpid(), "address": node.addresses[0]}}))
     control = Control(node, clock)
     talk = loop.create_task(_talk(control, reader, writer, stop))
     failed = loop.create_task(node.failed())
@@ -85,28 +91,30 @@ async def _serve(order: Order, sock: socket.socket, stop: asyncio.Event) -> int:
     await control.faults.clear()
     await node.stop()
     env.executor.close()
-    if talk.done() and not failed.done():
-        writer.write(encode({"ok": None}))
+    if talk.done() and (number := talk.result()):
+        writer.write(encode({"id": number, "ok": None}))
         await writer.drain()
     return 1 if failed.done() else 0
 
 
 async def _talk(
     control: Control, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stop: asyncio.Event
-) -> None:
-    """Answer the parent's questions, one after the other. That it has gone is the guard's business."""
+) -> int:
+    """Answer the parent's questions, one after the other, up to `stop`, whose number is returned: its answer comes
+    later. That the parent has gone is the guard's business."""
     while line := await reader.readline():
         question = decode(line)
-        command = question.pop("command")
+        number, command = question["id"], question["command"]
         if command == "stop":
             stop.set()
-            return
+            return int(number)
         try:
-            answer = {"ok": await control.do(command, question)}
+            answer = {"id": number, "ok": await control.do(command, question["arguments"])}
         except ValueError as error:
-            answer = {"error": str(error)}
+            answer = {"id": number, "error": str(error)}
         writer.write(encode(answer))
         await writer.drain()
+    return 0
 
 
 def _raise_file_limit() -> int:

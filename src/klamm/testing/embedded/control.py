@@ -137,7 +137,8 @@ class Control:
         found: list[list[Any]] = []
         left = MAX_RECORDS_BYTES
         for index in range(len(state.partitions)) if partition is None else [partition]:
-            log = self._logs.get(topic, index)
+            found_here = self._broker.replicas.find(topic, index)
+            log = None if found_here is None else found_here.log
             for record in _records(log) if log is not None else ():
                 left -= _size(record)
                 if left < 0:

@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from typing import NoReturn
 
 from klamm.testing.embedded.process import Spawned, spawn
@@ -25,7 +26,13 @@ _WAIT_S = 5.0
 
 
 def is_available() -> bool:
-    return sys.platform == "linux" and hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
+    if sys.platform == "linux":
+        try:
+            os.close(os.pidfd_open(os.getpid()))
+            return True
+        except (OSError, AttributeError):  # an old kernel, a sandbox, a C library without it
+            pass
+    return False
 
 
 class Nursery:
@@ -35,6 +42,8 @@ class Nursery:
     """
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._process: Spawned | None = None
 
@@ -46,33 +55,33 @@ class Nursery:
 
     def fork(self, channel_fd: int, output_fd: int, lock_fd: int) -> None:
         """A broker is on its way; it tells its process id on the channel."""
-        for attempt in (1, 2):
-            if self._sock is None:
-                self._start()
-            assert self._sock is not None
-            try:
-                socket.send_fds(self._sock, [b"f"], [channel_fd, output_fd, lock_fd])
-                return
-            except OSError:
-                self.close()
-                if attempt == 2:
-                    raise
+        with self._lock:
+            if self._sock is not None:
+                try:
+                    socket.send_fds(self._sock, [b"f"], [channel_fd, output_fd, lock_fd])
+                    return
+                except OSError:  # somebody has killed it
+                    self._close()
+            self._sock = self._start(output_fd)
+            socket.send_fds(self._sock, [b"f"], [channel_fd, output_fd, lock_fd])
 
-    def _start(self) -> None:
+    def _start(self, output_fd: int) -> socket.socket:
+        """What it has to say (that something cannot be imported) is for the log of its first broker."""
         ours, theirs = socket.socketpair()
-        theirs.set_inheritable(True)
         with theirs:
-            self._process = spawn(
-                "nursery", theirs.fileno(), output_fd=sys.__stderr__.fileno() if sys.__stderr__ else 2
-            )
-        self._sock = ours
+            self._process = spawn("nursery", theirs.fileno(), output_fd=output_fd)
         ours.sendall(b"%d\n" % os.getpid())
+        return ours
 
     def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         if self._sock is not None:
             self._sock.close()
             self._sock = None
-        if self._process is not None:
+        if self._process is not None and os.getpid() == self._owner:  # not in a process forked from ours
             self._process.kill()
             self._process.wait(_WAIT_S)
             self._process = None
