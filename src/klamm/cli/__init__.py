@@ -23,6 +23,7 @@ VERBS = {
     "produce": "write lines, files or JSON to a topic",
     "consume": "read topics from the beginning, the end, an offset or a time",
     "topic": "create, list, describe, alter and delete topics",
+    "config": "show and change options of topics and brokers",
     "cluster": "show the brokers of a cluster and what they can do",
     "top": "watch the rates of topics and brokers, live",
     "log": "look into the files of a log, and repair one",
@@ -33,7 +34,9 @@ _EXAMPLES = """\
 examples:
   klamm start                                  a broker at 127.0.0.1:9092, its data in ./klamm-data
   klamm topic create orders --partitions 3
-  klamm topic describe orders
+  echo 'hello, stream' | klamm produce orders
+  klamm consume orders --from beginning --exit-at-end
+  klamm topic describe orders                  partitions, offsets, sizes, configs
   klamm top                                    what is going on, live
   klamm help topic create                      all about one command, with examples
 

@@ -51,7 +51,8 @@ async def alter(
     """Make the changes, or have them checked; a sentence for each. Failed with the nearest name, where one is wrong."""
     done = await admin.alter_configs(cluster, resource, wanted, validate_only=dry_run)
     if done.code:
-        hint = await _nearest_option(cluster, resource, wanted) if done.code in _MISTAKES else ""
+        told = "did you mean" in done.text  # our own brokers know the nearest name themselves
+        hint = await _nearest_option(cluster, resource, wanted) if done.code in _MISTAKES and not told else ""
         raise Failed(f"{resource} was not changed: {done.text} ({done.code.name})", hint)
     return [_sentence(resource, change, dry_run) for change in wanted]
 

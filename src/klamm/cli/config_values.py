@@ -42,16 +42,17 @@ _SET: Final = """
 _UNITS: Final = "Values of options that end in .ms and .bytes may have a unit: 7d, 12h, 30s; 512K, 10M, 1GiB."
 _KINDS: Final = ("topic", "broker", "cluster", "broker-logger", "group", "client-metrics")
 _DEFAULT: Final = 5
-_SOURCES: Final = {
-    1: "topic",
-    2: "broker, dynamic",
-    3: "all brokers, dynamic",
-    4: "broker's file",
-    _DEFAULT: "default",
-    6: "broker logger",
-    7: "client metrics",
-    8: "group",
+_SOURCES: Final = {  # as Kafka's own clients name them, and for people
+    1: ("DYNAMIC_TOPIC_CONFIG", "topic"),
+    2: ("DYNAMIC_BROKER_CONFIG", "broker, dynamic"),
+    3: ("DYNAMIC_DEFAULT_BROKER_CONFIG", "all brokers, dynamic"),
+    4: ("STATIC_BROKER_CONFIG", "broker, at its start"),
+    _DEFAULT: ("DEFAULT_CONFIG", "default"),
+    6: ("DYNAMIC_BROKER_LOGGER_CONFIG", "broker logger"),
+    7: ("DYNAMIC_CLIENT_METRICS_CONFIG", "client metrics"),
+    8: ("DYNAMIC_GROUP_CONFIG", "group"),
 }
+_NO_SOURCE: Final = ("UNKNOWN", "unknown")
 _TYPES: Final = {1: "boolean", 2: "string", 3: "int", 4: "short", 5: "long", 6: "double", 7: "list", 8: "class",
                  9: "password"}  # fmt: skip
 _HIDDEN: Final = "[hidden]"
@@ -87,7 +88,7 @@ def split_words(kind: str, words: Sequence[str]) -> tuple[str, list[str]]:
         return "", list(words)
     if not words:
         what = "its id" if kind.startswith("broker") else "its name"
-        raise UsageError(f"which {kind.replace('-', ' ')}? Add {what}: klamm config get {kind} ...")
+        raise UsageError(f"which {kind.replace('-', ' ')}? Add {what} after {kind!r}")
     if kind.startswith("broker") and not words[0].isdecimal():
         raise UsageError(f"{words[0]!r} is not a broker's id, which is a number; klamm cluster info lists them")
     return words[0], list(words[1:])
@@ -165,12 +166,12 @@ def _config_json(config: DescribeConfigsResourceResult, docs: bool) -> dict[str,
     document: dict[str, Any] = {
         "name": config.name,
         "value": config.value,
-        "source": _SOURCES.get(config.config_source, "unknown"),
+        "source": _SOURCES.get(config.config_source, _NO_SOURCE)[0],
         "type": _TYPES.get(config.config_type),
         "read_only": config.read_only,
         "sensitive": config.is_sensitive,
         "synonyms": [
-            {"name": one.name, "value": one.value, "source": _SOURCES.get(one.source, "unknown")}
+            {"name": one.name, "value": one.value, "source": _SOURCES.get(one.source, _NO_SOURCE)[0]}
             for one in config.synonyms
         ],
     }
@@ -181,8 +182,14 @@ def _print_configs(configs: Sequence[DescribeConfigsResourceResult], docs: bool)
     rows = []
     for config in configs:
         value = _HIDDEN if config.is_sensitive else explained(config.name, config.value or "")
-        source = _SOURCES.get(config.config_source, "unknown")
-        rows.append((config.name, value or '""', source + (", read-only" if config.read_only else "")))
+        source = _SOURCES.get(config.config_source, _NO_SOURCE)[1]
+        rows.append(
+            (
+                config.name,
+                value or ("-" if config.value is None else '""'),
+                source + (", read-only" if config.read_only else ""),
+            )
+        )
     if not docs:
         print_table(("OPTION", "VALUE", "FROM"), rows)
         return

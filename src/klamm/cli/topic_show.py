@@ -96,7 +96,7 @@ def _print_topic(view: TopicView, configs: Sequence[DescribeConfigsResourceResul
 
     topic = view.topic
     own = own_configs(configs)
-    shown = ", ".join(f"{name}={explained(name, value or '')}" for name, value in own.items())
+    shown = "; ".join(f"{name}={explained(name, value or '')}" for name, value in own.items())
     print_fields([
         ("topic", topic.name),
         ("id", None if topic.id == NO_TOPIC_ID else uuid_text(topic.id)),
