@@ -19,7 +19,7 @@ from klamm import wire
 from klamm.client import metadata as meta
 from klamm.client.config import ClientConfig
 from klamm.client.connection import Connection
-from klamm.client.errors import BrokerSaid, ClientError, ConnectionLost, NotReachable, error_code
+from klamm.client.errors import BrokerSaid, ClientError, ConnectionLost, NotReachable, UnsupportedVersion, error_code
 from klamm.client.metadata import Broker, Metadata, Partition, Topic
 from klamm.client.nodes import Lane, Nodes
 from klamm.core.env import Env
@@ -42,6 +42,7 @@ class Cluster:
         self.config = config
         self.env = env
         self.nodes = Nodes(env, config)
+        self._timeout_s = config.request_timeout_ms / 1000
         self._known = meta.EMPTY
         self._known_at = 0.0
         self._refreshing: asyncio.Task[None] | None = None
@@ -86,7 +87,7 @@ class Cluster:
         """Ask one broker (any, the `CONTROLLER`, or this one) and wait for the answer, which is of the response class
         that belongs to the message. The version is the highest that both sides have, unless one is given."""
         connection = await self.connection(node, lane)
-        timeout_s = (self.config.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         return await connection.request(message, version=version, timeout_s=timeout_s)
 
     async def version(self, message: type[wire.Request], *, node: int | None = None) -> int:
@@ -132,10 +133,7 @@ class Cluster:
     async def metadata(self, topics: Sequence[str] | None = None, *, create: bool = False) -> Metadata:
         """Ask now. None: all topics; an empty list: brokers only. What is wrong with a topic is in its `error`.
         With `create`, a topic that does not exist is made if the brokers allow it, and is there a moment later."""
-        version = await self.version(MetadataRequest)
-        if version < meta.OLDEST_VERSION:
-            raise ClientError(f"The cluster is too old: Metadata is needed in version {meta.OLDEST_VERSION} at least.")
-        answer: MetadataResponse = await self.request(meta.question(topics, create=create), version=version)
+        answer = await self._ask_anybody(meta.question(topics, create=create))
         if answer.error_code:
             raise BrokerSaid(error_code(answer.error_code), "metadata")
         found = meta.read_answer(answer)
@@ -143,6 +141,20 @@ class Cluster:
             raise ConnectionLost("The cluster lists no brokers; it may still be starting.")
         self._learn(found)
         return found
+
+    async def _ask_anybody(self, message: MetadataRequest) -> MetadataResponse:
+        """As often as there are brokers: one may have gone without our noticing, and asking again does no harm."""
+        for _ in self.nodes.candidates():
+            connection = await self._any_connection(Lane.MAIN)
+            if connection.versions.best(MetadataRequest) < meta.OLDEST_VERSION:
+                raise UnsupportedVersion(f"The broker at {connection.address} is too old: Kafka 0.11 is the least.")
+            try:
+                answer: MetadataResponse = await connection.request(message, timeout_s=self._timeout_s)
+                return answer
+            except ConnectionLost:
+                continue
+        answer = await self.request(message)
+        return answer
 
     def _learn(self, found: Metadata) -> None:
         used = {name: topic for name, topic in found.topics.items() if name in self._in_use}
