@@ -182,6 +182,8 @@ class LogBase:
         self._reader = Reader(segments)
         self._active = segments.items[-1] if segments.items else None
         self._position = self._active.size if self._active is not None else 0
+        if self._active is not None:
+            self._active.jitter_ms = self._jitter_ms()
 
     def _recover(self, checkpoint: LogState) -> None:
         """Blocks. Sets `failure` where something below the recovery point is damaged."""
@@ -236,6 +238,7 @@ class LogBase:
             if self._on_create is not None:
                 self._on_create()  # even if the folder is there: the first attempt may have failed in between
             self._active = segments.add(self._next_offset, now_ms)
+            self._active.jitter_ms = self._jitter_ms()
             self._position = 0
             self._names_made += 1
         assert self._active is not None
@@ -247,11 +250,17 @@ class LogBase:
         assert segments is not None and old is not None
         snapshot = self.producers.snapshot(self._next_offset)
         segment = self._active = segments.add(self._next_offset, now_ms)
+        segment.jitter_ms = self._jitter_ms()
         self._position = 0
         self._names_made += 1
         self._rolled.append((old, snapshot))
         self._flushing().request(whole=False)
         return segment
+
+    def _jitter_ms(self) -> int:
+        """How much earlier than `segment.ms` a segment ends. Chosen once for each, as by Kafka."""
+        most = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self.env.rng.randrange(most) if most > 0 else 0
 
     def _new_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """The checkpoint is written by the next flush: below the recovery point it must be right, above it the

@@ -49,6 +49,7 @@ class Segment:
         "growing",
         "handles",
         "index_at",
+        "jitter_ms",
         "maps_used",
         "max_timestamp",
         "max_timestamp_offset",
@@ -71,6 +72,7 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self._max_timestamp_known = True
+        self.jitter_ms = 0  # taken off segment.ms
         self.index_at = 0  # a batch that starts behind this position gets an index entry
         self.full = False  # no more index entries fit
         self.growing = False  # its indexes are in memory, ahead of the disk
@@ -128,7 +130,7 @@ class Segment:
             position + size > config.segment_bytes
             or self.full
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-            or (timestamp - first if first >= 0 else now_ms - self.created_ms) > config.segment_ms
+            or (timestamp - first if first >= 0 else now_ms - self.created_ms) > config.segment_ms - self.jitter_ms
         )
 
     def add(self, last_offset: int, timestamp: int, position: int, interval: int, max_index_bytes: int) -> None:

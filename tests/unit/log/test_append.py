@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -139,6 +140,22 @@ def test_a_segment_without_timestamps_rolls_by_the_clock(world: Any) -> None:
     world.clock.now_ms += 1
     world.append(timestamp=-1)
     assert [s.base_offset for s in world.log._segments.items] == [0, 2]
+
+
+def test_with_jitter_each_segment_ends_earlier_by_an_amount_of_its_own(world: Any) -> None:
+    world.configure(segment_ms=100, segment_jitter_ms=80)
+    now = world.clock.now_ms
+    for timestamp in range(now, now + 2000):
+        world.append(timestamp=timestamp)
+    bases = [s.base_offset for s in world.log._segments.items]
+    lengths = {following - base for base, following in itertools.pairwise(bases)}
+    assert all(21 < length <= 101 for length in lengths), lengths
+    assert len(lengths) > 5
+    world.configure(segment_jitter_ms=0)
+    for timestamp in range(now + 2000, now + 2500):
+        world.append(timestamp=timestamp)
+    bases = [s.base_offset for s in world.log._segments.items]
+    assert {following - base for base, following in itertools.pairwise(bases[-4:])} == {101}
 
 
 def test_a_segment_rolls_when_its_index_is_full(world: Any) -> None:
