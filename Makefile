@@ -15,7 +15,8 @@ help:
 	@echo "make test    all tests that fit into minutes"
 	@echo "make check   ruff, mypy, import-linter"
 	@echo "make soak    the long runs: crash seeds $(SOAK_SEEDS), kill loops"
-	@echo "make bench   speed and size, next to a bare C program; writes bench/RESULTS.md"
+	@echo "make bench   speed and size, next to Apache Kafka and a bare C program; writes bench/RESULTS.md"
+	@echo "             a part: make bench ARGS=kafka, ARGS=engine; only to see that it works: ARGS=--quick"
 	@echo "make lock    refresh the pinned requirement files"
 
 setup: $(BIN)/.dev
@@ -62,11 +63,15 @@ format: $(BIN)/.dev
 soak: $(BIN)/.dev
 	@KLAMM_SOAK_SEEDS=$(SOAK_SEEDS) $(BIN)/pytest -m soak -n 2 --dist worksteal --timeout 3600
 
-bench: $(BIN)/.dev
-	@$(BIN)/python bench/run.py $(BENCH)
+$(BIN)/.bench: requirements/bench.txt $(BIN)/.dev
+	$(call install,--require-hashes -r requirements/bench.txt)
+	@touch $@
+
+bench: $(BIN)/.bench
+	@$(BIN)/python bench/run.py $(ARGS)
 
 lock: $(BIN)/.dev
-	@for name in build runtime dev; do uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+	@for name in build runtime dev bench; do uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt; done
 
 clean:

@@ -15,7 +15,7 @@ void put_fetch(struct fetch *fetch, const char *topic, int partitions, int32_t m
 void set_fetch_offset(struct fetch *fetch, int partition, int64_t offset);
 void send_fetch(const struct fetch *fetch, int fd);
 
-/* A whole batch of an answer. `body` is NULL where the batch is larger than the reader's buffer: then it was skipped. */
+/* A whole batch of an answer. `body` is NULL if it was not asked for, or is larger than the reader's buffer. */
 struct batch {
     int partition, records;
     int64_t next_offset;

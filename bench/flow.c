@@ -78,7 +78,8 @@ static void run_mode(void) {
         fail("--rate, --each and --milliseconds must be positive, --size at least 8");
     int64_t interval = each * INT64_C(1000000000) / rate;
     long long total = (milliseconds + warm_up) * 1000000 / interval, sent = 0, answered = 0;
-    struct reader *producer = reader_new(connect_to(to), READ_BUFFER), *fetcher = reader_new(connect_to(to), READ_BUFFER);
+    struct reader *producer = reader_new(connect_to(to), READ_BUFFER);
+    struct reader *fetcher = reader_new(connect_to(to), READ_BUFFER);
     struct flow flow = {.room = (size_t)(total * each)};
     flow.latencies = allocate(flow.room * sizeof *flow.latencies);
     put_fetch(&flow.fetch, topic, 1, 1 << 20);

@@ -65,7 +65,7 @@ class Bench:
         self.rounds = rounds
         self.scale = scale
         self.broker_core = broker_core
-        self.client_cores = (client_core,)
+        self.client_cores: tuple[int, ...] = (client_core,)
         self.folder = folder or OUT
         self.tools = build()
 

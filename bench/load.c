@@ -330,6 +330,15 @@ static void flow_mode(void) {
     json_close();
 }
 
+static void version_mode(void) {
+    int version = rd_kafka_version();
+    json_open("version");
+    json_integer("major", version >> 24 & 0xff);
+    json_integer("minor", version >> 16 & 0xff);
+    json_integer("revision", version >> 8 & 0xff);
+    json_close();
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     parse_options(argc, argv);
@@ -345,7 +354,9 @@ int main(int argc, char **argv) {
         consume_mode();
     else if (strcmp(mode, "flow") == 0)
         flow_mode();
+    else if (strcmp(mode, "version") == 0)
+        version_mode();
     else
-        fail("usage: load produce|latency|consume|flow --option value ...");
+        fail("usage: load produce|latency|consume|flow|version --option value ...");
     return 0; /* the clients are not destroyed: the process ends, and nothing is left to flush */
 }

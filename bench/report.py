@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sections import SECTIONS, Row
+from versus import PLACES
 
 UNITS: dict[str, Callable[[float], str]] = {
     "records/s": lambda v: f"{v / 1e6:.2f}M records/s",
@@ -32,21 +33,58 @@ TITLES = {
     "partitions": "10,000 partitions",
     "growth": "A log that grows",
 }
-HEAD = """# Results of `make bench`
+TOP = """# Results of `make bench`
 
-Written by `bench/run.py`; what each line measures is in `bench/sections.py`. The ratio compares with the bare C
-program of `bench/bare.c` that moves the same bytes over the same loopback on the same cores in the same round: into a
-file (produce, latency), or out of the page cache by sendfile (fetch). 1 is as fast as the bare program; for times it is
-the bare program's time over ours, and in a growing log the smallest log's over this one's. The median is of all
-rounds, the spread their minimum and maximum. Before anything is written, as much memory is touched and given back: on
-a virtual machine the first use of a page is the host's work and would be measured instead. These figures are never
-asserted in tests.
+Written by `bench/run.py`. Each section says when and where it was measured; a run replaces the sections it measured.
+The median is of all rounds, the spread their minimum and maximum. None of these figures is asserted in a test.
+"""
+KAFKA_HEAD = """
+## Next to Apache Kafka
+
+Both brokers through the same steps (`bench/side.py`) with the same clients, in turn, never both at once; each round
+starts them on empty folders, and the one that goes first changes. The ratio is that of a round and says how many times
+as good Klamm is: its rate over Kafka's, or Kafka's time or memory over Klamm's. "Reached" is about the median.
+
+What was not left at its default:
+
+- **Both**: `log.segment.delete.delay.ms=100` instead of a minute, and the next measurement waits until the last one's
+  files are gone; else their data would be on its way to the disk during it. One replica, `acks=all`: an answer means
+  that the data is in the page cache, for both.
+- **Kafka**: one node, broker and controller in one process. Set is only what has no default: roles, node id, quorum,
+  listeners, folder. The virtual machine has the flags of Kafka's own start script (1 GB of heap, G1, 20 ms pauses). It
+  writes no log, because the Maven artifacts have no binding for one. Warmed up for 25 s with the kinds of load that
+  follow, before every round. Its folder is formatted before the spawn that is measured.
+- **Klamm**: nothing else. Warmed up for 3 s. It makes its folder within the start that is measured.
+- **Raw client** (C, one thread): Produce v7 with one prepared batch of 1,000,000 bytes before compression (or 16 KiB,
+  where it says so), 5 in flight; Fetch v11, 1 MiB for each partition, no session. It does not look into batches.
+- **librdkafka**: for produce `linger.ms=5` (its default), `batch.size=1000000` (its default),
+  `batch.num.messages=1000000` and room for 200,000 messages; for consume room for 1,000,000 messages, no group.
+- **Java's producer-perf-test**: `acks=all`, its defaults (16 KiB batches, `linger.ms=5`, idempotent), `-Xmx512m`; the
+  first third of its records is warm-up. It sends random letters.
+- **Values** are text made of random words, the same for both, that LZ4 makes about a third of. Rows of 1,000 B count
+  the bytes of values before compression. A run lasts 0.6 s or 700 MB of one topic, less than a segment.
+- **End to end**: one producer, one consumer, one partition, 100 B. Time runs from when a record was due to be sent, not
+  from when the client got round to it, to when the consumer has it.
+
+What the two do differently: Kafka looks at every record of a batch it takes, and decompresses a compressed one to do
+so; Klamm checks the header and the checksum. Much of the difference in produce is that. Kafka gives its sockets buffers
+of 100 KiB by default, Klamm leaves them to the kernel.
+"""
+ENGINE_HEAD = """
+# Next to a bare C program
+
+What each line measures is in `bench/sections.py`. The ratio compares with the bare C program of `bench/bare.c` that
+moves the same bytes over the same loopback on the same cores in the same round: into a file (produce, latency), or out
+of the page cache by sendfile (fetch). 1 is as fast as the bare program; for times it is the bare program's time over
+ours, and in a growing log the smallest log's over this one's. Before anything is written, as much memory is touched and
+given back: on a virtual machine the first use of a page is the host's work and would be measured instead.
 
 Deleted topics give their pages back at once here (`log.segment.delete.delay.ms=0`), as the peer's file does. With the
 default of a minute an earlier run of 3 rounds had 0.4-0.5 GB/s of 1,000 B records from the raw client (ratio 0.27-0.37)
 and 2.0M/s of 100 B into 8 partitions (0.15). The likely reason, not traced: the data of earlier rounds was still in the
 page cache and on its way to the disk. Sustained load on a slow disk may look like that.
 """
+PICTURE = "\n![Klamm's ratios to Apache Kafka](kafka.png)\n"
 
 
 def row_text(row: Row) -> str:
@@ -70,6 +108,10 @@ def section_text(name: str, rows: list[Row], notes: list[str]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def kafka_text(name: str, lines: list[str], notes: list[str]) -> str:
+    return "\n".join([f"## {PLACES[name].title}", "", *notes, "", *lines, ""])
 
 
 def machine() -> str:
@@ -102,12 +144,16 @@ def today() -> str:
 
 
 def update(path: Path, fresh: dict[str, str]) -> None:
-    """Replace these sections in the file, keep the rest, in the order of the sections."""
+    """Replace these sections in the file, keep the rest; Kafka's first, then ours, each in the order of the code."""
+    titles = {name: place.title for name, place in PLACES.items()} | TITLES
     old = path.read_text() if path.exists() else ""
     texts = {}
-    for piece in re.split(r"(?m)^(?=## )", old)[1:]:
-        for name, title in TITLES.items():
+    for piece in re.split(r"(?m)^(?=##? )", old)[1:]:
+        for name, title in titles.items():
             if piece.startswith(f"## {title}\n"):
                 texts[name] = piece.rstrip() + "\n"
     texts.update(fresh)
-    path.write_text(HEAD + "".join("\n" + texts[name] for name in SECTIONS if name in texts))
+    kafka = ["\n" + texts[name] for name in PLACES if name in texts]
+    engine = ["\n" + texts[name] for name in SECTIONS if name in texts]
+    picture = [PICTURE] if kafka and path.with_name("kafka.png").exists() else []
+    path.write_text("".join([TOP, *([KAFKA_HEAD, *picture, *kafka] if kafka else []), ENGINE_HEAD, *engine]))
