@@ -223,6 +223,8 @@ def _fill(ctx: Context, response: FetchResponse, results: Sequence[Fetched]) -> 
             records=result.records or b"",
             aborted_transactions=None,
         )
+        if result.records is not None and result.partition is not None:
+            result.partition.sent_bytes += result.records.size
         if result.aborted is not None:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in result.aborted

@@ -128,6 +128,11 @@ class LogBase:
         return self._segments is not None
 
     @property
+    def is_behind(self) -> bool:
+        """Whether its writes queue up for a thread, because the disk is slow or each has to be synced."""
+        return self._writer is not None
+
+    @property
     def size_bytes(self) -> int:
         return self._loaded().size_bytes
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -248,6 +248,14 @@ class LogManager:
 
     def logs(self) -> list[Log]:
         return list(self._logs.values())
+
+    def survey(self) -> Iterator[tuple[str, LogState, Log | None]]:
+        """Every log by name, with where it stands; those too that nobody has asked for since a clean start. As of now:
+        whoever takes a while to go through them may meet one that is gone."""
+        opened = [(name, log.state(), log) for name, log in self._logs.items()]
+        unopened = [(name, saved.state, None) for name, saved in self._saved.items()]
+        yield from opened
+        yield from unopened
 
     async def retain_unopened(self, now_ms: int) -> None:
         """Retention for logs that nobody has asked for since a clean start: they grow old too. Looked at off the loop,

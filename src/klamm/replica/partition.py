@@ -53,6 +53,8 @@ class Partition:
         "leader_id",
         "log",
         "min_isr",
+        "received_bytes",
+        "sent_bytes",
         "topic",
         "topic_id",
         "waiters",
@@ -71,6 +73,8 @@ class Partition:
         self.min_isr = 1
         self.followers: Sequence[int] = ()
         self.internal = False
+        self.received_bytes = 0  # of batches, since the start; for metrics
+        self.sent_bytes = 0
         self.waiters: dict[Delayed, int] = {}
 
     def lead(
@@ -119,6 +123,8 @@ class Partition:
             return _NO_TRANSACTIONS
         result = log.append(records, leader_epoch=self.leader_epoch)
         self.high_watermark = log.end_offset
+        if type(result) is Appended:
+            self.received_bytes += len(records)
         if log.failure is not None:
             self._interrupt()
         return result

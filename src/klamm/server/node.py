@@ -1,8 +1,9 @@
 """One broker, put together: what is made in which order, and how it comes down again.
 
-Start: lock the folder, load the metadata, know (and where needed recover) the logs, bind the listeners, become the
-controller, register with the addresses that were bound, and only then let requests through. Stop is the way back.
-Nothing here knows the operating system: the environment is handed in, and the simulation hands in its own.
+Start: open the page for health checks, lock the folder, load the metadata, know (and where needed recover) the logs,
+bind the listeners, become the controller, register with the addresses that were bound, and only then let requests
+through. Stop is the way back. Nothing here knows the operating system: the environment is handed in, and the
+simulation hands in its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import errno
 import logging
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.apis import registry
 from klamm.apis.api import Broker
@@ -42,6 +43,9 @@ from klamm.server.dispatch import Dispatcher
 from klamm.server.lag import LoopLag
 from klamm.server.limits import Limits
 from klamm.server.listener import Server
+
+if TYPE_CHECKING:
+    from klamm.server.monitor import Monitor
 
 _TOPICS_NAMED = 5  # in one line of the log
 
@@ -90,6 +94,7 @@ class Node:
         self._controller: Controller | None = None
         self._logs: LogManager | None = None
         self._server: Server | None = None
+        self._monitor: Monitor | None = None
         self._purgatory = Purgatory(asyncio.get_running_loop(), options.get_int("klamm.delayed.requests"))
 
     # ---- start
@@ -109,6 +114,7 @@ class Node:
 
     async def _start(self) -> None:
         env, options = self.env, self.options
+        await self._open_monitor()
         listeners = parse_listeners(options)
         node_id = options.node_id
         folder = self._folder = await env.executor.submit(lambda: DataFolder.open(env, self.data, node_id=node_id))
@@ -154,10 +160,27 @@ class Node:
         server.open()
         logs.start()
         self.lag.start()
+        if self._monitor is not None:
+            self._monitor.ready(self.running)
         _logger.info("node %d of cluster %s serves %s", node_id, folder.cluster_id, ", ".join(self.addresses))
         publisher.subscribe(self._log_topics)
         publisher.subscribe(warn_of_compaction)
         publisher.subscribe(warn_of_idle_options)
+
+    async def _open_monitor(self) -> None:
+        """First of all, so that a health check learns of a recovery that takes long."""
+        address = self.options.get_optional_str("klamm.metrics.listener")
+        if not address:
+            return
+        from klamm.server.monitor import Monitor  # only for those who ask for it: start-up time is a feature
+
+        self._monitor = Monitor(self.env, self.options, self.lag)
+        try:
+            await self._monitor.start(address)
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else error
+            raise StartError(f"Metrics cannot be served on {address}: {why}; see klamm.metrics.listener.") from error
+        _logger.info("metrics and health are on port %d", self._monitor.port)
 
     async def _open_logs(self, folder: DataFolder, publisher: Publisher, live: LiveOptions) -> LogManager:
         options = self.options
@@ -214,6 +237,10 @@ class Node:
         assert self._server is not None, "not started"
         return [_address(spec.host, spec.port) for spec in self._server.bound.values()]
 
+    @property
+    def metrics_port(self) -> int | None:
+        return None if self._monitor is None else self._monitor.port
+
     # ---- while it runs
 
     def _on_broken(self, error: BaseException) -> None:
@@ -231,6 +258,8 @@ class Node:
     def _on_store_failure(self, why: str) -> None:
         # Records go on; changes of topics are refused until a restart has seen what the disk really holds.
         _logger.critical("the metadata log cannot be written, restart the broker once the disk works: %s", why)
+        if self._monitor is not None:
+            self._monitor.broken = f"the metadata log cannot be written: {why}"
 
     async def failed(self) -> None:
         """Returns when an invariant is broken and the broker must not go on."""
@@ -257,6 +286,8 @@ class Node:
         clean = clean and not self._broken.is_set()
         _logger.info("stopping")
         self.lag.stop()
+        if self._monitor is not None:
+            self._monitor.stopping()
         if self._server is not None:
             self._server.stop_accepting()
             self._purgatory.hurry()
@@ -270,6 +301,8 @@ class Node:
         if self._folder is not None:
             self._folder.close()
             self._folder = None
+        if self._monitor is not None:
+            self._monitor.close()
 
 
 def limits_from(options: Options) -> Limits:
