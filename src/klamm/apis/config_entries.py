@@ -14,6 +14,7 @@ from klamm.core.options import Option, Options, Source, Synonym, Value, find_opt
 from klamm.wire.messages.k32_describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 
 _UNKNOWN_TYPE = 0
+_NODE_IDS = ("node.id", "broker.id")  # two names for one number
 _BROKER_SOURCES = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT, Source.STATIC)
 
 _UNITS = (
@@ -77,12 +78,13 @@ def broker_entry(name: str, options: Options, want: Wanted) -> DescribeConfigsRe
     """As it stands by itself: where one in another unit decides, this one is not set, and says so."""
     option = find_option(name)
     if option is None:
-        return _stranger(name)
+        return _stranger(name, want)
     names = next((names for names in _UNITS if name in names), (name,))
     behind = _behind([Synonym(other) for other in names], options, option.sensitive)
     synonyms = list(dropwhile(lambda synonym: synonym.name != name, behind))
     source = Source(synonyms[0].source) if synonyms else Source.DEFAULT
-    return _entry(option, options.value_of(name), source, synonyms, want, read_only=not option.dynamic)
+    value = options.node_id if name in _NODE_IDS else options.value_of(name)
+    return _entry(option, value, source, synonyms, want, read_only=not option.dynamic)
 
 
 def default_entry(name: str, options: Options, want: Wanted) -> DescribeConfigsResourceResult:
@@ -93,7 +95,7 @@ def default_entry(name: str, options: Options, want: Wanted) -> DescribeConfigsR
     return _entry(option, value, source, [_synonym(name, value, source, option.sensitive)], want)
 
 
-def _stranger(name: str) -> DescribeConfigsResourceResult:
+def _stranger(name: str, want: Wanted) -> DescribeConfigsResourceResult:
     """A name in the file that no option has. It may be a plugin's password for all we know, so the value is hidden."""
     return DescribeConfigsResourceResult(
         name=name,
@@ -101,7 +103,7 @@ def _stranger(name: str) -> DescribeConfigsResourceResult:
         read_only=True,
         config_source=Source.STATIC,
         is_sensitive=True,
-        synonyms=[],
+        synonyms=[_synonym(name, None, Source.STATIC, True)] if want.synonyms else [],
         config_type=_UNKNOWN_TYPE,
         documentation=None,
     )
