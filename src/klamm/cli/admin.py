@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS: Final = 30_000
 _DELETE_BY_NAME: Final = 5  # later versions of DeleteTopics name topics in another field
-_NOT_ALLOWED: Final = (
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ErrorCode.SECURITY_DISABLED,
-)
+_MAX_RESOURCES: Final = 500  # in one DescribeConfigs: an answer has some 40 options for each
 
 
 class ResourceType(IntEnum):
@@ -170,16 +166,26 @@ async def log_dirs(
     return found
 
 
-async def some_configs(cluster: Cluster, resource: Resource) -> list[DescribeConfigsResourceResult] | None:
-    """The same as `describe_configs`, for a view that can do without."""
-    try:
-        return await describe_configs(cluster, resource)
-    except BrokerSaid as said:
-        if said.code in _NOT_ALLOWED:
+async def topic_configs(
+    cluster: Cluster, names: Sequence[str]
+) -> dict[str, list[DescribeConfigsResourceResult]] | None:
+    """The configs of many topics in few requests; of those that may be read. None where the cluster cannot tell."""
+    from klamm.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+    found = {}
+    for first in range(0, len(names), _MAX_RESOURCES):
+        wanted = [
+            DescribeConfigsResource(resource_type=ResourceType.TOPIC, resource_name=name, configuration_keys=None)
+            for name in names[first : first + _MAX_RESOURCES]
+        ]
+        try:
+            answer = await cluster.request(DescribeConfigsRequest(resources=wanted))
+        except UnsupportedVersion:
             return None
-        raise
-    except UnsupportedVersion:
-        return None
+        for result in answer.results:
+            if not result.error_code:
+                found[result.resource_name] = sorted(result.configs, key=lambda config: config.name)
+    return found
 
 
 def refusal(outcomes: Sequence[Outcome], what: str) -> Failed:

@@ -1,4 +1,6 @@
-"""`klamm log dump FILE` shows what is in a file of a log; `klamm log repair DIR` mends a partition's folder."""
+"""`klamm log dump` shows what is in the files of a log; `klamm log repair DIR` mends a partition's folder.
+
+`klamm log check`, which reads a whole data folder, is in log_check.py."""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from klamm.cli import UsageError
+from klamm.cli import UsageError, log_check
 
 if TYPE_CHECKING:
     from klamm.core.env import Files, Lock
@@ -21,9 +23,10 @@ taken out is kept beside the log in *.damaged files. The broker must be stopped.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
+    log_check.add_verbs(verbs)
     show = verbs.add_parser("dump", help="show what is in a segment, index, checkpoint or producer snapshot")
     show.add_argument("file", metavar="FILE", help="a .log, .index, .timeindex, .txnindex or .snapshot file, or "
-                      "leader-epoch-checkpoint")  # fmt: skip
+                      "leader-epoch-checkpoint; a partition's folder shows all its segments")  # fmt: skip
     show.add_argument("--records", action="store_true", help="show the records of each batch too")
     show.add_argument("--json", action="store_true", help="one JSON object a line")
     show.set_defaults(run=lambda args: dump(args.file, records=args.records, as_json=args.json))
@@ -45,14 +48,14 @@ def dump(path: str, *, records: bool = False, as_json: bool = False) -> int:
 
     if not os.path.exists(path):
         raise UsageError(f"{path} does not exist.")
-    if os.path.isdir(path):
-        raise UsageError(f"{path} is a folder; name one of the files in it.")
+    paths = log_check.segments(path) if os.path.isdir(path) else [path]
     show = dumping.as_json if as_json else dumping.as_text
     damaged = False
     try:
-        for entry in dumping.entries(_files(), path, records=records):
-            damaged |= "error" in entry
-            print(show(entry))
+        for one in paths:
+            for entry in dumping.entries(_files(), one, records=records):
+                damaged |= "error" in entry
+                print(show(entry))
     except dumping.DumpError as error:
         raise UsageError(str(error)) from error
     return 1 if damaged else 0

@@ -67,9 +67,8 @@ def run_describe(args: argparse.Namespace) -> int:
         if args.problems:
             topics = [sick for topic in topics if (sick := _problems(topic)).partitions or sick.error]
         found = await views(cluster, topics)
-        configs = [
-            await admin.some_configs(cluster, admin.Resource(admin.ResourceType.TOPIC, topic.name)) for topic in topics
-        ]
+        known = await admin.topic_configs(cluster, [topic.name for topic in topics]) or {}
+        configs = [known.get(topic.name) for topic in topics]
         if args.output == "json":
             print_json([topic_json(view, config) for view, config in zip(found, configs, strict=True)])
         else:

@@ -122,3 +122,42 @@ def test_repair_leaves_alone_what_is_no_partition(
     folder.mkdir(exist_ok=True)
     assert main(["log", "repair", str(folder), "--yes"]) == 2
     assert "is not a partition's folder" in capsys.readouterr().err
+
+
+def test_check_reads_all_partitions_and_names_the_damaged_ones(
+    partition: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(partition.parents[1])
+    assert main(["log", "check", data]) == 1
+    out = capsys.readouterr().out
+    assert "t-0: " in out and "checksum" in out and "1 partition" in out and "1 damaged" in out
+    assert main(["log", "check", data, "--json"]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["partition"] == "t-0" and json.loads(line)["end_offset"] == 6
+    assert main(["log", "repair", str(partition), "--yes"]) == 0
+    capsys.readouterr()
+    assert main(["log", "check", data]) == 0
+    assert "all sound" in capsys.readouterr().out
+
+
+def test_check_wants_the_data_folder_of_a_stopped_broker(
+    partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["log", "check", str(tmp_path)]) == 2
+    assert "klamm.json" in capsys.readouterr().err
+    folder = DataFolder.open(real_env(), str(partition.parents[1]))
+    try:
+        assert main(["log", "check", str(partition.parents[1])]) == 2
+        assert "is in use by another broker" in capsys.readouterr().err
+    finally:
+        folder.close()
+
+
+def test_dump_of_a_partitions_folder_shows_all_its_segments(
+    partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (partition / "00000000000000000006.log").write_bytes(batch(6))
+    assert main(["log", "dump", str(partition), "--json"]) == 1
+    assert [json.loads(line)["baseOffset"] for line in capsys.readouterr().out.splitlines()] == [0, 2, 4, 6]
+    assert main(["log", "dump", str(tmp_path)]) == 2
+    assert "holds no segments" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 
@@ -75,6 +77,30 @@ def test_every_command_has_examples_in_its_help(words: list[str], capsys: pytest
     shown = capsys.readouterr().out
     assert shown.startswith(f"usage: klamm {' '.join(words)}")
     assert "examples:" in shown and f"  klamm {' '.join(words)}" in shown.partition("examples:")[2]
+
+
+def examples() -> list[str]:
+    """The commands that help shows: up to the remark, a pipe or a redirection behind them."""
+    from klamm.cli import build_parser
+    from klamm.cli.complete import _subparsers
+
+    texts = [build_parser(None)[0].epilog or ""]
+    for words in sub_verbs():
+        parser = build_parser(words[0])[1][words[0]]
+        subs = _subparsers(parser)
+        texts.append((subs.choices[words[1]] if subs is not None else parser).epilog or "")
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    commands = [re.split(r"  +| \| | > | < ", line)[0] for line in lines if line.startswith("klamm ")]
+    return sorted({command for command in commands if not command.startswith("klamm help")})
+
+
+@pytest.mark.parametrize("command", examples())
+def test_an_example_of_the_help_is_a_command_that_is_understood(command: str) -> None:
+    from klamm.cli import build_parser
+
+    _, *words = shlex.split(command)
+    options, unknown = build_parser(words[0])[0].parse_known_args(words)
+    assert callable(options.run) and unknown == []
 
 
 def test_help_loads_nothing_that_it_does_not_need() -> None:
