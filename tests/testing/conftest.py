@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+from support.brokers import folders_in
 
 
 @pytest.fixture
@@ -19,4 +18,4 @@ def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TMPDIR", str(where))
     monkeypatch.setattr(tempfile, "tempdir", None)
     yield where
-    assert list(where.iterdir()) == [], "something was left behind"
+    assert folders_in(where) == set(), "something was left behind"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from ended import Watched, folders_in
 
 import klamm.testing
 from klamm.testing import Broker, BrokerGone, BrokerStartError, ErrorCode, Nursery, StoredRecord
 from klamm.testing.embedded.nursery import is_available
+from support.brokers import Watched, folders_in
 
 NURSERY = [False, pytest.param(True, marks=pytest.mark.skipif(not is_available(), reason="needs Linux's pidfds"))]
 

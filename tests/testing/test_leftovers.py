@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ended import Watched, folders_in
 
 import klamm.testing
 from klamm.testing.embedded.folder import ABANDONED_S, Folder
 from klamm.testing.embedded.nursery import is_available
+from support.brokers import Watched, folders_in
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="watches processes that are not its own by pidfds")
 
