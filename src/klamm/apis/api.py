@@ -136,7 +136,7 @@ class Api:
     `handle`. It must do exactly what `handle` would; it is only quicker.
     """
 
-    __slots__ = ("advertised", "handle", "key", "name", "on_error", "request", "shortcut", "versions")
+    __slots__ = ("_request", "advertised", "handle", "key", "name", "on_error", "shortcut", "versions")
 
     def __init__(
         self,
@@ -151,12 +151,16 @@ class Api:
     ) -> None:
         self.key = key
         self.name = request.__name__.removesuffix("Request")
-        self.request = request
+        self._request = request
         self.versions = Versions(*versions)
         self.advertised = Versions(*(advertised or versions))
         self.handle = handle
         self.on_error = on_error
         self.shortcut = shortcut
+
+    @property
+    def request(self) -> type[Request]:
+        return self._request
 
     def __repr__(self) -> str:
         return f"<Api {self.key} {self.name} {self.versions.first}-{self.versions.last}>"

@@ -1,7 +1,8 @@
 """Which APIs there are: every module `k??_*.py` of this package, and nothing else.
 
 A module becomes part of the broker by being there; ApiVersions and the dispatcher are derived from what is found, so
-neither can disagree with the code. This module must never name an API.
+neither can disagree with the code. This module must never name an API: which of them can wait for their first call is
+said in `rare`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import pkgutil
 from collections.abc import Iterable, Iterator
 
 import klamm.apis as package
-from klamm.apis.api import Api
+from klamm.apis.api import Answer, Api, Context, Response, Versions
+from klamm.apis.rare import RARE
+from klamm.core.errors import ErrorCode
+from klamm.wire.messages import APIS
+from klamm.wire.schema import Request
 
 
 class Registry:
@@ -45,6 +50,38 @@ def _is_api(name: str) -> bool:
     return name[0] == "k" and name[1:3].isdigit() and name[3:4] == "_"
 
 
+class RareApi(Api):
+    """Stands for the API of a module that is imported when it is first needed."""
+
+    __slots__ = ("_module",)
+
+    def __init__(self, module: str, versions: tuple[int, int]) -> None:
+        self._module = module
+        self.key = int(module[1:3])
+        self.name = APIS[self.key][1]
+        self.versions = self.advertised = Versions(*versions)
+        self.handle = self._handle
+        self.on_error = self._on_error
+        self.shortcut = None
+
+    @property
+    def request(self) -> type[Request]:
+        return _import(self._module).request
+
+    def _handle(self, ctx: Context, request: Request) -> Answer:
+        return _import(self._module).handle(ctx, request)
+
+    def _on_error(self, request: Request, version: int, code: ErrorCode) -> Response | None:
+        on_error = _import(self._module).on_error
+        return None if on_error is None else on_error(request, version, code)
+
+
+def _import(module: str) -> Api:
+    api = importlib.import_module(f"{package.__name__}.{module}").API
+    assert isinstance(api, Api)
+    return api
+
+
 def load() -> Registry:
-    """Import every API module and take its `API`."""
-    return Registry(importlib.import_module(f"{package.__name__}.{name}").API for name in module_names())
+    """Every API module's `API`; of the rare ones something that imports it."""
+    return Registry(RareApi(name, RARE[name]) if name in RARE else _import(name) for name in module_names())

@@ -25,6 +25,7 @@ from klamm.server.outbox import Slot
 from klamm.wire import ProtocolError, Struct, decode
 from klamm.wire.frames import API_VERSIONS, decode_request_header, encode_response, size_of
 from klamm.wire.messages import NEVER, first_flexible
+from klamm.wire.schema import Request
 
 _logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Route:
     def __init__(self, api: Api) -> None:
         self.api = api
         self.first, self.last = api.versions
-        self.request = api.request
+        self.request: type[Request] | None = None  # asked for when it is needed: its module may not be there yet
         self.handle = api.handle
         self.shortcut = api.shortcut
         # ApiVersions always answers with the old header, because who asks does not know yet what we understand.
@@ -70,6 +71,10 @@ class Route:
         self.durations = Histogram()
         self._counts = self.durations.counts
         self._count_errors: Counter = self._count_first_errors
+
+    def load(self) -> type[Request]:
+        request = self.request = self.api.request
+        return request
 
     def frame(self, body: bytes, version: int, correlation_id: int) -> bytes:
         """A response whose body is encoded already."""
@@ -140,7 +145,7 @@ class Dispatcher:
                 return
         try:
             # As with Kafka, bytes behind the last field are let pass.
-            request = decode(route.request, frame, version, body, allow_trailing=True)
+            request = decode(route.request or route.load(), frame, version, body, allow_trailing=True)
         except ProtocolError as error:
             self._malformed(connection, frame, error)
             return

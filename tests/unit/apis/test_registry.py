@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from klamm.apis import registry
 from klamm.apis.api import Api, Versions
+from klamm.apis.rare import RARE
 from klamm.core.errors import ErrorCode
 from klamm.wire import versions_of
 from klamm.wire.messages import APIS, request_type
@@ -84,6 +87,22 @@ def test_the_advertised_versions_are_those_of_kafka() -> None:
 def test_what_a_client_needs_is_there() -> None:
     served = {api.key for api in registry.load()}
     assert {0, 1, 2, 3, 10, 18, 19, 20, 22, 23, 37} <= served
+
+
+@pytest.mark.parametrize("name", list(RARE))
+def test_an_api_that_is_imported_later_says_the_same_before(name: str) -> None:
+    api: Api = importlib.import_module(f"klamm.apis.{name}").API
+    rare = registry.RareApi(name, RARE[name])
+    assert (rare.key, rare.name, rare.versions, rare.advertised) == (api.key, api.name, api.versions, api.advertised)
+    assert rare.request is api.request
+    assert rare.shortcut is api.shortcut is None
+
+
+def test_a_start_imports_no_rare_api() -> None:
+    code = "import sys; from klamm.apis import registry; registry.load(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "klamm.apis.k00_produce" in loaded
+    assert not [name for name in loaded if name.rpartition(".")[2] in RARE]
 
 
 def test_two_modules_for_one_key_are_a_mistake() -> None:
