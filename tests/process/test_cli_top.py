@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -52,6 +53,18 @@ def test_for_a_script_it_prints_one_object_for_each_look(environment: dict[str, 
     assert looks[-1]["records_per_s"] == 0
 
 
+def test_what_our_own_brokers_count_is_there_too(
+    environment: dict[str, str], start_broker: Callable[..., BrokerProcess]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    broker = start_broker(options={"klamm.metrics.listener": f"0.0.0.0:{port}"})
+    done = run(environment, "top", "-n", "1", "-i", "20ms", "-o", "json", "-b", broker.bootstrap)
+    (row,) = json.loads(done.stdout)["brokers"]
+    assert row["connections"] >= 1 and row["requests_per_s"] > 0 and row["memory_bytes"] > 0
+
+
 def test_in_a_pipe_it_prints_tables(environment: dict[str, str]) -> None:
     done = run(environment, "top", "-n", "1", "-i", "20ms", "-t", "pay")
     assert done.returncode == 0, done.stderr
@@ -60,31 +73,79 @@ def test_in_a_pipe_it_prints_tables(environment: dict[str, str]) -> None:
     assert run(environment, "top", "-o", "screen").returncode == 2
 
 
-def test_in_a_terminal_it_draws_until_q_and_leaves_the_terminal_as_it_was(environment: dict[str, str]) -> None:
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    before = termios.tcgetattr(theirs)
-    process = subprocess.Popen(
-        [*KLAMM, "top", "-i", "20ms"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
-    )
-    try:
+class Terminal:
+    """`klamm top` with a terminal of its own."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._ours, self.theirs = pty.openpty()
+        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        self.settings = termios.tcgetattr(self.theirs)
+        command = [*KLAMM, "top", "-i", "20ms"]
+        self.process = subprocess.Popen(
+            command, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs, env=environment
+        )
+
+    def draws(self, text: str) -> str:
+        """Wait until this has come; all that came."""
         drawn = ""
-        while "payments" not in drawn:
-            drawn += os.read(ours, 65536).decode(errors="replace")
-        assert drawn.startswith("\x1b[?1049h") and "q quit" in drawn
-        os.write(ours, b"n")
-        while "(now name)" not in drawn:
-            drawn += os.read(ours, 65536).decode(errors="replace")
-        os.write(ours, b"q")
-        while "\x1b[?1049l" not in drawn:
-            drawn += os.read(ours, 65536).decode(errors="replace")
-        assert process.wait(30) == 0
-        assert termios.tcgetattr(theirs) == before
-    finally:
-        process.kill()
-        process.wait(30)
-        os.close(ours)
-        os.close(theirs)
+        while text not in drawn:
+            drawn += os.read(self._ours, 65536).decode(errors="replace")
+        return drawn
+
+    def type(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+        os.close(self._ours)
+        os.close(self.theirs)
+
+
+@pytest.fixture
+def terminal(environment: dict[str, str]) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def open_one(**more: str) -> Terminal:
+        opened.append(Terminal(environment | more))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
+
+
+def test_in_a_terminal_it_draws_until_q_and_leaves_the_terminal_as_it_was(terminal: Callable[..., Terminal]) -> None:
+    top = terminal()
+    drawn = top.draws("payments")
+    assert drawn.startswith("\x1b[?1049h") and "q quit" in drawn + top.draws("q quit")
+    top.type("n")
+    top.draws("(now name)")
+    top.type(" ")
+    top.draws("PAUSED")
+    top.type("q")
+    top.draws("\x1b[?1049l")
+    assert top.process.wait(30) == 0
+    assert termios.tcgetattr(top.theirs) == top.settings
+
+
+def test_a_broker_that_goes_is_shown_as_gone_until_it_is_back(
+    terminal: Callable[..., Terminal],
+    start_broker: Callable[..., BrokerProcess],
+    environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    broker = start_broker(tmp_path / "data")
+    top = terminal(KLAMM_BOOTSTRAP=broker.bootstrap)
+    top.draws("(no topics)")
+    broker.kill()
+    top.draws("No broker could be reached")
+    start_broker(tmp_path / "data", port=broker.port)
+    assert run(environment, "topic", "create", "made-after", "-b", broker.bootstrap).returncode == 0
+    top.draws("made-after")
+    top.type("q")
+    top.draws("\x1b[?1049l")
+    assert top.process.wait(30) == 0
 
 
 def test_ctrl_c_ends_it_with_130_and_no_traceback(environment: dict[str, str]) -> None:

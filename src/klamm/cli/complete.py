@@ -167,7 +167,7 @@ def _values(action: argparse.Action, place: Place, current: str) -> Iterator[Can
         yield Candidate(FILES)
     elif metavar == "DIR":
         yield Candidate(DIRS)
-    elif metavar in ("OPTION", "OPTION=VALUE", "NAME=VALUE"):
+    elif metavar in ("OPTION", "OPTION=VALUE") or action.dest in ("set", "client_option"):
         yield from _option_names(_table(action, place), current, with_value="=" in metavar)
 
 

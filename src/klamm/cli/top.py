@@ -115,23 +115,38 @@ class Watch:
     # In a terminal.
 
     async def live(self) -> None:
-        from klamm.client.errors import ClientError
-
-        left = self._args.count
+        looks = 0
         async with _terminal(self._key, self._woken.set):
-            while not self._over:
+            while not self._over and (self._args.count is None or looks < self._args.count):
                 if not self._look.paused:
-                    try:
-                        self._model.add(await self.sample())
-                        self._trouble = ""
-                    except ClientError as error:
-                        self._trouble = error.text
-                    if left is not None:
-                        left -= 1
-                        if left < 0:
-                            return
+                    await self._look_again()
+                    looks += 1
                 self._draw()
                 await self._rest(self._args.interval if self._samples > 1 else min(1.0, self._args.interval))
+
+    async def _look_again(self) -> None:
+        """Take a sample, which may take long when brokers are gone: keys count meanwhile."""
+        sampling = asyncio.ensure_future(self._try_sample())
+        while not sampling.done() and not self._over:
+            woken = asyncio.ensure_future(self._woken.wait())
+            await asyncio.wait((sampling, woken), return_when=asyncio.FIRST_COMPLETED)
+            woken.cancel()
+            if self._woken.is_set():
+                self._woken.clear()
+                self._draw()
+        sampling.cancel()
+        await asyncio.wait((sampling,))
+        if not sampling.cancelled():
+            sampling.result()
+
+    async def _try_sample(self) -> None:
+        from klamm.client.errors import ClientError
+
+        try:
+            self._model.add(await self.sample())
+            self._trouble = ""
+        except ClientError as error:
+            self._trouble = error.text
 
     async def _rest(self, wait_s: float) -> None:
         """Wait for the next look; a key or a new size of the terminal redraws meanwhile."""
