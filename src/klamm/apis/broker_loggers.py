@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from klamm.controller import ConfigChange, ConfigOperation
+from klamm.controller import ConfigChange, ConfigOperation, check_form
 from klamm.core.errors import BrokerError, ErrorCode
 
 ROOT = "root"
@@ -37,6 +37,7 @@ def described_loggers() -> dict[str, str]:
 
 def change_loggers(changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
     """BrokerError, and nothing is changed, if any of them cannot be."""
+    check_form(changes)
     known = described_loggers()
     for change in changes:
         _check(change, known)
@@ -44,7 +45,8 @@ def change_loggers(changes: Sequence[ConfigChange], *, validate_only: bool) -> N
         return
     for change in changes:
         logger = logging.getLogger(None if change.name == ROOT else change.name)
-        logger.setLevel(logging.NOTSET if change.value is None else LEVELS[change.value])
+        is_set = change.operation == ConfigOperation.SET and change.value is not None
+        logger.setLevel(LEVELS[str(change.value)] if is_set else logging.NOTSET)
         _log.warning("The log level of %s is %s from now on.", change.name, _level_name(logger))
 
 

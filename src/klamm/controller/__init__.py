@@ -4,7 +4,7 @@ results = await controller.create_topics([NewTopic("orders", num_partitions=3)])
 """
 
 from klamm.controller.commands import Decision, ProducerIdBlock
-from klamm.controller.configs import AlteredResource, ConfigChange, ConfigOperation, ResourceChange
+from klamm.controller.configs import AlteredResource, ConfigChange, ConfigOperation, ResourceChange, check_form
 from klamm.controller.driver import Controller
 from klamm.controller.names import is_valid_topic_name, problem_with_name
 from klamm.controller.registration import BrokerRegistration
@@ -23,6 +23,7 @@ __all__ = [
     "ProducerIdBlock",
     "ResourceChange",
     "TopicToDelete",
+    "check_form",
     "is_valid_topic_name",
     "problem_with_name",
 ]

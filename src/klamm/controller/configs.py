@@ -80,7 +80,7 @@ def alter_configs(
 
 def _alter(image: Image, change: ResourceChange, node_id: int, options: Options) -> list[ConfigRecord]:
     resource, changes = change.resource, change.changes
-    _check_form(changes)
+    check_form(changes)
     schema = SCHEMAS.get(resource.type)
     if schema is None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"there is no resource type {resource.type} whose options change")
@@ -97,7 +97,8 @@ def _alter(image: Image, change: ResourceChange, node_id: int, options: Options)
     return [_record(resource, name, value) for name, value in _difference(before, after)]
 
 
-def _check_form(changes: Sequence[ConfigChange]) -> None:
+def check_form(changes: Sequence[ConfigChange]) -> None:
+    """BrokerError if the changes of a resource are not what a request may hold, whatever they are about."""
     twice = [name for name, count in Counter(one.name for one in changes).items() if count > 1]
     if twice:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)} is changed more than once")
