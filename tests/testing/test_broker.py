@@ -260,3 +260,34 @@ def test_time_goes_forward_only(klamm_broker: Broker) -> None:
     klamm_broker.advance_time(timedelta(days=1))
     with pytest.raises(ValueError, match="forward"):
         klamm_broker.advance_time(-1)
+
+
+@pytest.mark.skipif(not is_available(), reason="needs Linux's pidfds")
+def test_a_nursery_that_was_killed_is_made_again(tmp: Path) -> None:
+    with Nursery() as nursery:
+        with klamm.testing.broker(nursery=nursery) as first:
+            assert nursery._process is not None
+            killed = nursery._process
+            killed.kill()
+            assert killed.wait(30)
+            assert first.is_running, "its brokers live on"
+            with klamm.testing.broker(nursery=nursery) as second:
+                assert second.is_running
+        assert nursery._process is not killed
+
+
+def test_an_interrupted_question_does_not_spoil_the_next(klamm_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = klamm_broker._channel
+    assert channel is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(channel, "_answer", lambda timeout_s: (_ for _ in ()).throw(KeyboardInterrupt).__next__())
+        with pytest.raises(KeyboardInterrupt):
+            klamm_broker.create_topic("t")
+    assert klamm_broker.topics() == {"t": 1}
+
+
+def test_the_package_shows_its_names() -> None:
+    for name in klamm.testing.__all__:
+        assert getattr(klamm.testing, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'brokers'"):
+        klamm.testing.brokers  # type: ignore[attr-defined]  # noqa: B018

@@ -283,6 +283,16 @@ def test_records_past_their_retention_go_when_time_is_advanced(klamm_broker: Bro
     consumer.close()
 
 
+def test_records_go_that_were_written_before_a_restart(klamm_broker: Broker) -> None:
+    klamm_broker.create_topic(TOPIC, retention_ms=60_000)
+    producer = Producer({"bootstrap.servers": klamm_broker.bootstrap})
+    producer.produce(TOPIC, "a")
+    assert producer.flush(LIMIT_S) == 0
+    klamm_broker.restart()
+    klamm_broker.advance_time(61)
+    assert klamm_broker.records(TOPIC) == []
+
+
 async def test_log_append_time_is_the_brokers_time(klamm_async_broker: AsyncBroker) -> None:
     await klamm_async_broker.create_topic(TOPIC, message_timestamp_type="LogAppendTime")
     async with AIOKafkaProducer(bootstrap_servers=klamm_async_broker.bootstrap) as producer:

@@ -102,9 +102,11 @@ def async_broker(
     )
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'klamm.testing' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # a checker would take it for a promise that every name is there
 
-    return getattr(importlib.import_module(_HOMES.get(name, "klamm.testing.embedded.broker")), name)
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'klamm.testing' has no attribute {name!r}")
+        import importlib
+
+        return getattr(importlib.import_module(_HOMES.get(name, "klamm.testing.embedded.broker")), name)

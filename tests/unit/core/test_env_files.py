@@ -10,11 +10,12 @@ import sys
 import pytest
 
 from klamm.core.env.real import RealFile, RealFiles
+from klamm.core.env.unsynced import UnsyncedFiles
 
 
-@pytest.fixture
-def files():
-    return RealFiles()
+@pytest.fixture(params=[RealFiles, UnsyncedFiles])
+def files(request):
+    return request.param()
 
 
 def path_of(tmp_path, name):
@@ -115,10 +116,10 @@ def test_an_atomic_write_replaces_the_file_and_leaves_nothing_else(files, tmp_pa
 def test_a_failed_atomic_write_leaves_the_old_file(files, tmp_path, monkeypatch):
     files.write_atomically(path_of(tmp_path, "a"), b"old")
 
-    def fail(descriptor):
+    def fail(*args):
         raise OSError(errno.EIO, "broken")
 
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "replace" if isinstance(files, UnsyncedFiles) else "fsync", fail)
     with pytest.raises(OSError):
         files.write_atomically(path_of(tmp_path, "a"), b"new")
     monkeypatch.undo()

@@ -74,6 +74,9 @@ class AsyncBroker:
     def pid(self) -> int:
         return self.sync.pid
 
+    async def is_running(self) -> bool:
+        return await asyncio.to_thread(lambda: self.sync.is_running)
+
     @property
     def data(self) -> str:
         return self.sync.data

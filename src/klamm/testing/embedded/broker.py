@@ -145,7 +145,10 @@ class Broker:
                 self._nursery.fork(theirs.fileno(), log.fileno(), folder.lock_fd)
         try:
             told = self._channel.first_answer(self._start_timeout_s)
-        except (ValueError, BrokerGone) as error:
+        except ValueError as error:
+            self._channel.until_hung_up(STOP_S)
+            raise BrokerStartError(f"{error}{self._log_tail()}") from None
+        except BrokerGone as error:
             raise BrokerStartError(f"{error}{self._log_tail()}") from None
         self._pid = told["pid"]
         self._port = int(told["address"].rpartition(":")[2])

@@ -97,5 +97,14 @@ class Channel:
         del received[: end + 1]
         return line
 
+    def until_hung_up(self, timeout_s: float) -> None:
+        """Wait for the other end to be closed; what still comes is of no interest."""
+        self._sock.settimeout(timeout_s)
+        try:
+            while self._sock.recv(65536):
+                pass
+        except OSError:
+            pass
+
     def close(self) -> None:
         self._sock.close()

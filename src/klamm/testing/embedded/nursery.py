@@ -93,9 +93,8 @@ def main(fd: int) -> NoReturn:
 
     from klamm.apis import registry
 
-    for name in _BROKER:
+    for name in _BROKER + tuple(f"klamm.apis.{name}" for name in registry.module_names()):
         importlib.import_module(name)
-    registry.load()
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies: nobody here waits for a broker
