@@ -141,7 +141,6 @@ class Files(Protocol):
         """The size of the file system that the path is on."""
 
 
-
 class Executor(Protocol):
     def submit(self, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Run a blocking function off the loop. The future belongs to the running loop."""
