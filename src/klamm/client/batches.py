@@ -6,6 +6,11 @@ producer's records in order and single:
 - a batch gets its sequence when it is first sent, and keeps it however often it is sent again;
 - when anything goes wrong with a batch, nothing more of its partition is sent until all that is on the way has come
   back; then everything that was not acknowledged goes again, in order;
+- while a batch is on its way again nothing new goes with it: it may be in the log already, and the broker tells it
+  from a new one only as long as no more than five others have come after it;
+- what is on the way is on one connection, also while the leader moves: on two, the later could arrive first;
+- under a new producer id, only one batch goes until the first is acknowledged: a log that does not know an id takes
+  its first batch with any sequence (so does Kafka's), even if that is the second one;
 - when a batch is given up, its sequence is missing for good: the partition goes on with a new producer id. Batches
   behind it of which nobody knows whether they were written are given up as well: sent again under a new id, they
   could be in the log twice.
@@ -23,9 +28,9 @@ from klamm.records import batch as header_of
 from klamm.records.compression import Codec
 from klamm.records.record import Headers, Record, encode_batch
 
-RECORD_OVERHEAD_BYTES: Final = 24
-"""What a record takes besides key, value and headers, at most: its length, deltas and counts."""
-HEADER_OVERHEAD_BYTES: Final = 10
+RECORD_OVERHEAD_BYTES: Final = 15
+"""About what a record takes besides key, value and headers: its length, deltas and counts, in varints."""
+HEADER_OVERHEAD_BYTES: Final = 4
 
 
 class Identity(NamedTuple):
@@ -51,7 +56,7 @@ class BatchResult(NamedTuple):
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
     for name, content in headers:
-        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
+        size += HEADER_OVERHEAD_BYTES + len(name) + len(content or b"")
     return size
 
 
@@ -119,7 +124,6 @@ class Batch:
         first.assign(self.identity, self.sequence)
         plain = self.sequence == header_of.NO_SEQUENCE
         second.assign(self.identity, self.sequence if plain else self.sequence + middle & header_of.MAX_SEQUENCE)
-        first.attempts = second.attempts = self.attempts
         self.halves = first, second
         if not self.done.done():
             self.done.set_result(None)
@@ -138,22 +142,35 @@ class Batch:
 class Queue:
     """The batches of one partition, oldest first. The last of `waiting` may still be filling."""
 
-    __slots__ = ("identity", "in_flight", "lost_place", "next_sequence", "not_before", "place", "recovering", "waiting")
+    __slots__ = (
+        "established",
+        "identity",
+        "in_flight",
+        "lost_place",
+        "next_sequence",
+        "not_before",
+        "place",
+        "recovering",
+        "route",
+        "waiting",
+    )
 
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
         self.waiting: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
+        self.route: object = None  # the connection that all of `in_flight` is on
         self.recovering = False
         self.lost_place = False  # a sequence is missing: the identity cannot be used any longer
         self.not_before = 0.0
         self.identity: Identity | None = None
+        self.established = False  # the broker has acknowledged something under this identity
         self.next_sequence = 0
 
     def open_batch(self, size: int, batch_size: int) -> Batch | None:
         """The batch that takes another record of this size, if there is one."""
         last = self.waiting[-1] if self.waiting else None
-        if last is None or last.attempts or last.identity is not None or last.size + size > batch_size:
+        if last is None or last.identity is not None or last.size + size > batch_size:
             return None
         return last
 
@@ -163,7 +180,10 @@ class Queue:
             return False
         first = self.waiting[0]
         return (
-            len(self.waiting) > 1 or first.attempts > 0 or first.size >= batch_size or now - first.created >= linger_s
+            len(self.waiting) > 1
+            or first.identity is not None
+            or first.size >= batch_size
+            or now - first.created >= linger_s
         )
 
     def may_send(self, now: float, window: int) -> bool:
@@ -171,10 +191,17 @@ class Queue:
             return False
         if self.recovering or self.lost_place:
             return not self.in_flight and not self.lost_place
-        return len(self.in_flight) < window
+        if not self.waiting[0].attempts and any(batch.attempts > 1 for batch in self.in_flight):
+            return False
+        return len(self.in_flight) < (window if self.established else 1)
 
-    def take(self, identity: Identity) -> Batch:
+    def may_use(self, route: object) -> bool:
+        return not self.in_flight or self.route is route
+
+    def take(self, identity: Identity, route: object = None) -> Batch:
         """The first batch, on its way from now on, with its sequence."""
+        assert self.may_use(route)
+        self.route = route
         self.recovering = False
         batch = self.waiting.popleft()
         if self.identity is None:
@@ -188,6 +215,7 @@ class Queue:
         return batch
 
     def acknowledged(self, batch: Batch) -> None:
+        self.established = True
         self.in_flight.remove(batch)
 
     def again(self, batch: Batch, not_before: float) -> None:
@@ -195,8 +223,11 @@ class Queue:
         self.in_flight.remove(batch)
         self.recovering = True
         self.not_before = max(self.not_before, not_before)
-        later = [other for other in self.waiting if other.attempts and _is_before(other, batch)]
-        self.waiting.insert(len(later), batch)
+        self.waiting.insert(self._place_of(batch), batch)
+
+    def _place_of(self, batch: Batch) -> int:
+        """How many of those that wait to go again come before it."""
+        return sum(1 for other in self.waiting if other.identity is not None and _is_before(other, batch))
 
     def given_up(self, batch: Batch) -> None:
         """The batch failed for good."""
@@ -212,13 +243,15 @@ class Queue:
         assert batch.halves is not None
         self.in_flight.remove(batch)
         self.recovering = True
-        self.waiting.extendleft(reversed(batch.halves))
+        for half in reversed(batch.halves):
+            self.waiting.insert(self._place_of(batch), half)
 
     def start_anew(self) -> list[Batch]:
         """After a batch was given up, and with nothing on the way: forget the identity. What has to be given up too."""
         assert self.lost_place and not self.in_flight
         self.lost_place = False
         self.identity = None
+        self.established = False
         self.next_sequence = 0
         unsure = [batch for batch in self.waiting if batch.unsure]
         self.waiting = deque(batch for batch in self.waiting if not batch.unsure)

@@ -238,15 +238,15 @@ class Sender:
             self._driver.start(node, self._get_ready, node)
             return
         linger_s = 0.0 if self._flushing else self._linger_s
-        ready = queues
+        ready = [queue for queue in queues if queue.may_use(connection)]
         while ready and self._requests[node] < self._config.max_in_flight_requests_per_connection:
-            batches = self._take(ready)
+            batches = self._take(ready, connection)
             self._send(node, connection, batches)
             ready = [q for q in ready if q.is_ready(now, linger_s, self._config.batch_size, self._window)]
             if connection.lost is not None or not connection.is_writable:
                 break
 
-    def _take(self, queues: list[Queue]) -> list[Batch]:
+    def _take(self, queues: list[Queue], connection: Connection) -> list[Batch]:
         """One request's worth: a batch of each partition, as far as max.request.size goes, but one at least."""
         assert self._identity is not None
         batches: list[Batch] = []
@@ -254,7 +254,7 @@ class Sender:
         for queue in queues:
             if batches and queue.waiting[0].size > room:
                 continue
-            batch = queue.take(self._identity)
+            batch = queue.take(self._identity, connection)
             room -= batch.size
             batches.append(batch)
         queues.append(queues.pop(0))  # somebody else is first the next time
@@ -311,10 +311,10 @@ class Sender:
             loop = asyncio.get_running_loop()
             batch.split((loop.create_future(), loop.create_future()))
             queue.replace(batch)
-        elif code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID) and not batch.unsure:
-            # Behind a batch that failed this is what has to come. Otherwise the broker has forgotten us.
-            if not queue.recovering:
-                queue.lost_place = True
+        elif code in _OUT_OF_PLACE and (queue.recovering or queue.lost_place):
+            self._later(batch)  # what has to come behind a batch that failed
+        elif code in _OUT_OF_PLACE and not batch.unsure:
+            queue.lost_place = True  # the broker has forgotten us, and this batch is surely not in the log
             self._later(batch)
         else:
             self._failed(batch, BrokerSaid(code, str(batch.place), answer.message), sent=code in _UNSURE)
@@ -421,6 +421,7 @@ class Sender:
                 self._give_up(batch, error)
 
 
+_OUT_OF_PLACE: Final = frozenset((ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID))
 _UNSURE: Final = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 
 
