@@ -172,7 +172,6 @@ def test_a_broker_that_somebody_killed_is_noticed(klamm_broker: Broker) -> None:
     with pytest.raises(BrokerGone):
         klamm_broker.topics()
     assert not klamm_broker.is_running
-    klamm_broker.kill()
     klamm_broker.start()
     assert klamm_broker.is_running
 
@@ -237,9 +236,12 @@ def test_a_forked_process_does_not_take_the_broker_along(klamm_broker: Broker) -
     if pid == 0:
         try:
             klamm_broker.close()
+            klamm_broker.topics()
+        except RuntimeError:
+            os._exit(7)
         finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     assert klamm_broker.is_running
 
 
@@ -291,3 +293,15 @@ def test_the_package_shows_its_names() -> None:
         assert getattr(klamm.testing, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'brokers'"):
         klamm.testing.brokers  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_listeners_of_ones_own_are_where_clients_are_sent() -> None:
+    with klamm.testing.broker(listeners="ONE://127.0.0.1:0", listener_security_protocol_map="ONE:PLAINTEXT",
+                              inter_broker_listener_name="ONE") as broker:  # fmt: skip
+        produce(broker, "t", "a")
+        assert values(broker, "t") == [b"a"]
+
+
+def test_a_folder_is_named_with_data() -> None:
+    with pytest.raises(ValueError, match="data="):
+        klamm.testing.broker(log_dirs="/somewhere")

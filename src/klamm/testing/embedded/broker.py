@@ -72,6 +72,8 @@ class Broker:
         self._log_level = log_level
         self._start_timeout_s = start_timeout
         self._options = {_dotted(name): _option_text(value) for name, value in (options or {}).items()}
+        if "log.dir" in self._options or "log.dirs" in self._options:
+            raise ValueError("the folder of an embedded broker is named with data=...")
         self._nursery = nursery if nursery is not None and is_available() else None
         self._owner = os.getpid()
         self._port = 0
@@ -94,8 +96,9 @@ class Broker:
 
     def start(self) -> None:
         """Start it, or start it again after `stop` or `kill`: on the same port, with the same data."""
-        if self._channel is not None:
+        if self.is_running:
             raise RuntimeError("the broker runs already")
+        self._end_process()
         try:
             if self._folder is None:
                 self._folder = Folder()
@@ -144,16 +147,14 @@ class Broker:
             else:
                 self._nursery.fork(theirs.fileno(), log.fileno(), folder.lock_fd)
         try:
-            told = self._channel.first_answer(self._start_timeout_s)
-        except ValueError as error:
-            self._channel.until_hung_up(STOP_S)
+            pid = self._channel.unasked(self._start_timeout_s)
+            if self._process is None and sys.platform == "linux":
+                self._process = Forked(os.pidfd_open(pid))
+            address = self._channel.unasked(self._start_timeout_s)
+        except (ValueError, BrokerGone, ProcessLookupError) as error:
             raise BrokerStartError(f"{error}{self._log_tail()}") from None
-        except BrokerGone as error:
-            raise BrokerStartError(f"{error}{self._log_tail()}") from None
-        self._pid = told["pid"]
-        self._port = int(told["address"].rpartition(":")[2])
-        if self._process is None and sys.platform == "linux":
-            self._process = Forked(os.pidfd_open(self._pid))
+        host, _, port = address.rpartition(":")
+        self._host, self._port, self._pid = host.strip("[]"), int(port), pid
 
     def stop(self) -> None:
         """Stop cleanly, as SIGTERM does. The folder stays, for a `start`."""
@@ -356,6 +357,8 @@ class Broker:
     def _call(self, command: str, **arguments: object) -> Any:
         if self._channel is None:
             raise BrokerGone("the broker does not run; start it first")
+        if os.getpid() != self._owner:
+            raise RuntimeError("only the process that started the broker can tell it what to do")
         try:
             return self._channel.call(command, ANSWER_S, **arguments)
         except BrokerGone as gone:

@@ -64,8 +64,8 @@ class Channel:
                 raise BrokerGone(f"the broker does not listen any more ({error.strerror})") from None
             return self._answer(timeout_s)
 
-    def first_answer(self, timeout_s: float) -> Any:
-        """What the broker says by itself: that it is ready, or why it cannot be."""
+    def unasked(self, timeout_s: float) -> Any:
+        """What the broker says by itself when it starts: its process id; then its address, or why there is none."""
         with self._lock:
             return self._answer(timeout_s)
 
@@ -96,15 +96,6 @@ class Channel:
         line = bytes(received[:end])
         del received[: end + 1]
         return line
-
-    def until_hung_up(self, timeout_s: float) -> None:
-        """Wait for the other end to be closed; what still comes is of no interest."""
-        self._sock.settimeout(timeout_s)
-        try:
-            while self._sock.recv(65536):
-                pass
-        except OSError:
-            pass
 
     def close(self) -> None:
         self._sock.close()

@@ -32,6 +32,7 @@ def main(fd: int) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     order = _read_order(sock)
+    _send(sock, encode({"id": 0, "ok": os.getpid()}))
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
@@ -58,6 +59,13 @@ def _read_order(sock: socket.socket) -> Order:
     return Order(**decode(bytes(line)))
 
 
+def _send(sock: socket.socket, line: bytes) -> None:
+    try:
+        sock.sendall(line)
+    except OSError:  # the parent is gone: the guard will see to it
+        pass
+
+
 async def _serve(order: Order, sock: socket.socket, stop: asyncio.Event) -> int:
     from klamm.core.options import OptionError
     from klamm.server.logging import configure
@@ -82,7 +90,7 @@ async def _serve(order: Order, sock: socket.socket, stop: asyncio.Event) -> int:
         return 2
     gc.collect()
     gc.freeze()
-    writer.write(encode({"id": 0, "ok": {"pid": os.getpid(), "address": node.addresses[0]}}))
+    writer.write(encode({"id": 0, "ok": node.addresses[0]}))
     control = Control(node, clock)
     talk = loop.create_task(_talk(control, reader, writer, stop))
     failed = loop.create_task(node.failed())

@@ -26,7 +26,10 @@ class Folder:
         _sweep(tempfile.gettempdir())
         self.path = tempfile.mkdtemp(prefix=PREFIX)
         self.lock_fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self.lock_fd, fcntl.LOCK_SH)
+        try:
+            fcntl.flock(self.lock_fd, fcntl.LOCK_SH)
+        except OSError:  # some network file systems lock no folders; then none there is ever taken for abandoned
+            pass
 
     def remove(self) -> None:
         remove(self.path)
