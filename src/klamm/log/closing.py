@@ -22,7 +22,7 @@ from klamm.log.results import LogState
 
 MANY_LOGS: Final = 50  # fewer are closed one by one: a sync of the file system also waits for everybody else's writes
 SYNCING_THREADS: Final = 4  # slices of logs that are closed at a time, where each waits for its syncs
-WRITING_THREADS: Final = 1  # where nothing waits: more of them take longer (1.8 s, 2.3 s, 4 s for 10,000 logs)
+WRITING_THREADS: Final = 1  # where nothing waits: two take longer (1.8 s, 2.3 s for 10,000 logs)
 
 T = TypeVar("T")
 
