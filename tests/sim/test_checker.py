@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from klamm.log.manager import LogManager
 from klamm.log.producer_state import ProducerStates
 from klamm.log.results import Appended
 from klamm.replica.partition import Partition
@@ -60,6 +61,15 @@ def test_an_acknowledgement_before_the_write_is_found(monkeypatch):
         return append(self, records, acks)
 
     monkeypatch.setattr(Partition, "append", forgetful)
+    assert is_found()
+
+
+def test_deleted_records_that_come_back_are_found(monkeypatch):
+    async def forgetful(self, targets):
+        for log, offset in targets:
+            log.advance_start_offset(offset)  # and the next start does not know
+
+    monkeypatch.setattr(LogManager, "move_starts", forgetful)
     assert is_found()
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -66,9 +66,11 @@ class LogManager:
         "_ids",
         "_logs",
         "_many_logs",
+        "_moving_starts",
         "_saved",
         "_saving",
         "_setting_aside",
+        "_starts",
         "_written",
         "env",
         "folder",
@@ -107,6 +109,8 @@ class LogManager:
         self._setting_aside: dict[str, tuple[Log | None, int]] = {}  # deleted, still under their name; delay of removal
         self._aside_task: asyncio.Task[None] | None = None
         self._caps: dict[str, int] = {}  # recovery points that must not be written higher: a truncation is under way
+        self._starts: dict[str, int] = {}  # start offsets that are written before they are in force
+        self._moving_starts = asyncio.Lock()
         self._saving = asyncio.Lock()
         self._written: list[str] | None = None  # the lines of the state file, if we wrote it
 
@@ -403,6 +407,21 @@ class LogManager:
             del self._caps[name]
             self._note_availability(name)
 
+    # ---- deleting records
+
+    async def move_starts(self, targets: Sequence[tuple[Log, int]]) -> None:
+        """Records below these offsets are gone: the state file says so before anybody can see it. What lies below must
+        be durable by then, else the log could end below its own start. OSError if it cannot be written down, and
+        nothing has moved; a log that has failed meanwhile does not move either."""
+        async with self._moving_starts:
+            self._starts = {log.name: offset for log, offset in targets}
+            try:
+                await self.save_state()
+            finally:
+                self._starts = {}
+            for log, offset in targets:
+                log.advance_start_offset(offset)
+
     # ---- the state file, and the end
 
     async def save_state(self) -> None:
@@ -430,6 +449,7 @@ class LogManager:
         start, end, recovery_point, watermark = closed or self._checkpoints.get(name) or log.state()
         if closed is not None or log.failure is None:
             watermark = self.watermark(log)
+        start = max(start, self._starts.get(name, start))
         if name in self._caps:
             recovery_point = min(recovery_point, self._caps[name])
         saved = SavedLog(topic_id, LogState(start, end, recovery_point, watermark), closed is not None)

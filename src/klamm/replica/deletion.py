@@ -1,8 +1,8 @@
 """Deleting the oldest records of partitions, because a client asks for it: the log's start moves, and stays moved.
 
 What lies below the new start is made durable first, though it is to go: were it lost with the power, the log would end
-below its own start and give out offsets again that somebody has read. Then the start moves, the state file says so,
-and the segments that are below it as a whole go. Only when all of that is done does anybody hear of it.
+below its own start and give out offsets again that somebody has read. Then the state file says where the log starts,
+then the log does, and last the segments go that are below it as a whole. So nobody ever sees a start that goes back.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from klamm.core.errors import ErrorCode
 from klamm.replica.partition import Partition
 
 if TYPE_CHECKING:
+    from klamm.log.log import Log
     from klamm.log.manager import LogManager
 
 HIGH_WATERMARK = -1
@@ -32,35 +33,52 @@ class DeletedBelow(NamedTuple):
 
 async def delete_records(logs: LogManager, asked: Sequence[tuple[Partition, int]]) -> list[DeletedBelow]:
     """Delete the records of each partition below an offset. One result for each, in the same order."""
-    results: list[DeletedBelow] = []
+    targets: list[tuple[Log, int] | ErrorCode] = []
     for start in range(0, len(asked), MAX_FLUSHES):
-        results += await asyncio.gather(*(_move_start(*one) for one in asked[start : start + MAX_FLUSHES]))
-    try:
-        await logs.save_state()
-    except OSError:
-        return [DeletedBelow(error=one.error or ErrorCode.KAFKA_STORAGE_ERROR) for one in results]
+        targets += await asyncio.gather(*(_prepare(*one) for one in asked[start : start + MAX_FLUSHES]))
+    moving = _farthest(targets)
+    if moving:
+        try:
+            await logs.move_starts(list(moving.items()))
+        except OSError:
+            targets = [one if isinstance(one, ErrorCode) else ErrorCode.KAFKA_STORAGE_ERROR for one in targets]
+    results = [_result(partition, target) for (partition, _), target in zip(asked, targets, strict=True)]
     now_ms = logs.env.clock.time_ms()
-    for (partition, _), result in zip(asked, results, strict=True):
-        if partition.log is not None and not result.error:
-            logs.delete_old_segments(partition.log, now_ms)
+    for log in moving:
+        logs.delete_old_segments(log, now_ms)
     return results
 
 
-async def _move_start(partition: Partition, offset: int) -> DeletedBelow:
+async def _prepare(partition: Partition, offset: int) -> tuple[Log, int] | ErrorCode:
+    """The log, and where it is to start, once what lies below that is durable; or why not."""
     if error := partition.available():
-        return DeletedBelow(error=error)
+        return error
     target = partition.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= target <= partition.high_watermark:
-        return DeletedBelow(error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        return ErrorCode.OFFSET_OUT_OF_RANGE
     log = partition.log
     assert log is not None
     if log.start_offset < target and log.recovery_point < target:
         refused = await log.flush()
         if refused is not None:
-            return DeletedBelow(error=refused.code)
-        if error := partition.available():  # anything may have happened meanwhile
-            return DeletedBelow(error=error)
-    refused = log.advance_start_offset(target)
-    if refused is not None or log.failure is not None:
-        return DeletedBelow(error=ErrorCode.KAFKA_STORAGE_ERROR if refused is None else refused.code)
-    return DeletedBelow(log.start_offset)
+            return refused.code
+    return log, target
+
+
+def _farthest(targets: Sequence[tuple[Log, int] | ErrorCode]) -> dict[Log, int]:
+    """The logs that have to move, and where to."""
+    moving: dict[Log, int] = {}
+    for one in targets:
+        if not isinstance(one, ErrorCode):
+            log, target = one
+            if target > moving.get(log, log.start_offset):
+                moving[log] = target
+    return moving
+
+
+def _result(partition: Partition, target: tuple[Log, int] | ErrorCode) -> DeletedBelow:
+    if isinstance(target, ErrorCode):
+        return DeletedBelow(error=target)
+    if error := partition.available():  # anything may have happened meanwhile
+        return DeletedBelow(error=error)
+    return DeletedBelow(target[0].start_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
@@ -135,6 +136,34 @@ async def test_a_log_that_is_offline_is_not_touched(node: Any) -> None:
     node.append(b"a")
     node.partition().log._fail("broken")
     assert await delete(node, 1) == (-1, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert node.partition().log.start_offset == 0
+
+
+async def test_nobody_sees_a_start_before_it_is_durable(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.create()
+    node.append(b"a", b"b", b"c")
+    seen: list[tuple[int, int]] = []
+    write = type(node.folder).write_state
+
+    def written(self: Any, lines: Any, *, clean: bool) -> None:
+        write(self, lines, clean=clean)
+        seen.append((saved_start(node), node.partition().log.start_offset))
+
+    monkeypatch.setattr(type(node.folder), "write_state", written)
+    assert await delete(node, 2) == (2, ErrorCode.NONE)
+    assert seen == [(2, 0)]
+
+
+async def test_many_at_once_and_the_same_partition_twice(node: Any) -> None:
+    await node.create("t", 40)
+    for index in range(40):
+        node.append(b"a", b"b", b"c", index=index)
+    asked = [DeleteRecordsPartition(partition_index=i % 40, offset=1 + i // 40) for i in range(80)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=asked)])
+    first, second = await asyncio.gather(node.call(request, 2), node.call(below(3, "t", 7), 2))
+    assert [p.low_watermark for p in first.topics[0].partitions if p.partition_index != 7] == [2] * 78
+    assert second.topics[0].partitions[0].low_watermark == 3
+    assert node.partition("t", 7).log.start_offset == 3
 
 
 async def test_a_start_that_cannot_be_written_down_is_an_error(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,3 +175,4 @@ async def test_a_start_that_cannot_be_written_down_is_an_error(node: Any, monkey
 
     monkeypatch.setattr(type(node.logs), "save_state", lambda self: full())
     assert await delete(node, 1) == (-1, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert node.partition().log.start_offset == 0

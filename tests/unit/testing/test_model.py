@@ -131,6 +131,20 @@ def test_a_log_starts_later_only_where_old_segments_are_deleted():
     shrinks.check_log(0, entries, power_lost=True)
 
 
+def test_records_that_were_deleted_do_not_come_back_even_after_a_power_loss():
+    model = partition()
+    model.topic.trimmed = True
+    entries = sent(model, entry(0), entry(1), entry(2))
+    model.acknowledged(0, entries)
+    model.deleted_below(2)
+    model.check_log(2, entries[2:], power_lost=True)
+    for start, left in ((1, entries[1:]), (0, entries)):
+        with pytest.raises(Violation, match="back"):
+            model.check_log(start, left, power_lost=True)
+    with pytest.raises(Violation, match="flushed"):
+        model.check_log(1, [], power_lost=True)
+
+
 def test_producer_ids_are_given_out_once_and_the_cluster_keeps_its_id():
     model = Model()
     model.got_producer_id(0)

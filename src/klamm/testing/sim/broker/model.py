@@ -54,6 +54,7 @@ class PartitionModel:
         self.sent: dict[bytes, tuple[Entry, int]] = {}  # by key: the record, and how often it may be in the log
         self.acked_end = 0  # behind the last record that was acknowledged
         self.start = 0  # the log start offset, as far as it is known to have moved
+        self.durable_start = 0  # where records were deleted up to, which no power loss may undo
         self.durable_end = 0  # behind the last record that no power loss may take
         self.high_watermark = 0
         self.cuts: list[int] = []  # where the log ended after each power loss
@@ -102,15 +103,21 @@ class PartitionModel:
             raise Violation(f"{self}: the log starts at {start}, and nothing may be deleted from it")
         self.start = max(self.start, start)
 
+    def deleted_below(self, start: int) -> None:
+        """Somebody asked for it and was told that it is done; what was there was flushed for it."""
+        self.saw_start(start)
+        self.durable_start = max(self.durable_start, start)
+        self.durable_end = max(self.durable_end, start)
+
     def check_log(self, start: int, entries: list[Entry], *, power_lost: bool) -> None:
         """Hold the whole log against what is known."""
         end = start + len(entries)
         if power_lost:
             self._cut(end)
-            self.start = 0  # what was deleted may be back
-        elif start < self.start:
+            self.start = self.durable_start  # what retention has deleted may be back
+        if start < self.start:
             raise Violation(f"{self}: the log start went from {self.start} back to {start}")
-        else:
+        if not power_lost:
             missing = [offset for offset in self.known if offset >= end]
             if missing:
                 raise Violation(f"{self}: the log ends at {end}; offset {min(missing)} was there before the kill")
@@ -152,6 +159,7 @@ class TopicModel:
         self.id = b""
         self.configs = configs
         self.state = TopicState.CREATING
+        self.trimmed = False  # somebody deletes records
         self.partitions = [PartitionModel(self, index) for index in range(partitions)]
 
     @property
@@ -161,8 +169,8 @@ class TopicModel:
 
     @property
     def shrinks(self) -> bool:
-        """Whether old segments are deleted."""
-        return "retention.bytes" in self.configs
+        """Whether old records are deleted."""
+        return self.trimmed or "retention.bytes" in self.configs
 
 
 class Model:

@@ -22,6 +22,7 @@ from klamm.testing.sim.broker.churn import Churn
 from klamm.testing.sim.broker.consumer import Consumer
 from klamm.testing.sim.broker.lab import BROKER, PORT, Lab, pause
 from klamm.testing.sim.broker.producer import IdempotentProducer, PlainProducer
+from klamm.testing.sim.broker.trimmer import Trimmer
 from klamm.testing.sim.broker.verify import verify
 from klamm.testing.sim.incarnation import Killed
 from klamm.testing.sim.trace import Trace
@@ -181,6 +182,8 @@ class Scenario:
             self._act(Consumer(self.lab, f"consumer{i}", chosen).run())
         for i in range(rng.randint(0, 1)):
             self._act(Churn(self.lab, f"churn{i}").run())
+        if rng.random() < 0.3:
+            self._act(Trimmer(self.lab, "trimmer", rng.choice(topics)).run())
 
     def _act(self, actor: Coroutine[Any, Any, None]) -> None:
         task = self._spawn(actor)
