@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sections import SECTIONS, Row
-from versus import PLACES
+from side import DATA_BYTES, RUN_MS
+from versus import PLACES, SETTINGS, WARM_UP_S
 
 UNITS: dict[str, Callable[[float], str]] = {
     "records/s": lambda v: f"{v / 1e6:.2f}M records/s",
@@ -38,7 +39,9 @@ TOP = """# Results of `make bench`
 Written by `bench/run.py`. Each section says when and where it was measured; a run replaces the sections it measured.
 The median is of all rounds, the spread their minimum and maximum. None of these figures is asserted in a test.
 """
-KAFKA_HEAD = """
+KAFKA_WARM, KLAMM_WARM = (f"{WARM_UP_S[name]:.0f} s" for name in ("Kafka", "Klamm"))
+RUN_LIMIT = f"{RUN_MS / 1e3:.1f} s or {DATA_BYTES // 10**6} MB"
+KAFKA_HEAD = f"""
 ## Next to Apache Kafka
 
 Both brokers through the same steps (`bench/side.py`) with the same clients, in turn, never both at once; each round
@@ -47,28 +50,32 @@ as good Klamm is: its rate over Kafka's, or Kafka's time or memory over Klamm's.
 
 What was not left at its default:
 
-- **Both**: `log.segment.delete.delay.ms=100` instead of a minute, and the next measurement waits until the last one's
-  files are gone; else their data would be on its way to the disk during it. One replica, `acks=all`: an answer means
-  that the data is in the page cache, for both.
+- **Both**: `{SETTINGS[0]}` instead of a minute, and the next measurement waits until the last
+  one's files are gone; else their data would be on its way to the disk during it. One replica, `acks=all`: an answer
+  means that the data is in the page cache, for both.
 - **Kafka**: one node, broker and controller in one process. Set is only what has no default: roles, node id, quorum,
   listeners, folder. The virtual machine has the flags of Kafka's own start script (1 GB of heap, G1, 20 ms pauses). It
-  writes no log, because the Maven artifacts have no binding for one. Warmed up for 25 s with the kinds of load that
-  follow, before every round. Its folder is formatted before the spawn that is measured.
-- **Klamm**: nothing else. Warmed up for 3 s. It makes its folder within the start that is measured.
+  writes no log, because the Maven artifacts have no binding for one. Warmed up for {KAFKA_WARM} with the kinds of load
+  that follow, before every round. Its folder is formatted before the spawn that is measured.
+- **Klamm**: nothing else. Warmed up for {KLAMM_WARM}. It makes its folder within the start that is measured.
 - **Raw client** (C, one thread): Produce v7 with one prepared batch of 1,000,000 bytes before compression (or 16 KiB,
   where it says so), 5 in flight; Fetch v11, 1 MiB for each partition, no session. It does not look into batches.
-- **librdkafka**: for produce `linger.ms=5` (its default), `batch.size=1000000` (its default),
-  `batch.num.messages=1000000` and room for 200,000 messages; for consume room for 1,000,000 messages, no group.
-- **Java's producer-perf-test**: `acks=all`, its defaults (16 KiB batches, `linger.ms=5`, idempotent), `-Xmx512m`; the
-  first third of its records is warm-up. It sends random letters.
+- **librdkafka**, producer: `batch.num.messages=1000000`, `queue.buffering.max.messages=200000`,
+  `delivery.report.only.error=true` (not where latency is measured), `linger.ms` 5 (its default) unless the row says
+  otherwise. Consumer: `queued.min.messages=1000000`, `queued.max.messages.kbytes=1048576`, `fetch.error.backoff.ms=1`,
+  no auto-commit, partitions assigned, no group. Memory that it frees is kept by the process.
+- **Java's producer-perf-test**: its defaults (16 KiB batches, `linger.ms=5`, idempotent), `-Xmx512m`; the first third
+  of its records is warm-up. It sends random letters. It is at the limit of its own core or near it with both brokers:
+  the broker's CPU time says more.
 - **Values** are text made of random words, the same for both, that LZ4 makes about a third of. Rows of 1,000 B count
-  the bytes of values before compression. A run lasts 0.6 s or 700 MB of one topic, less than a segment.
+  the bytes of values before compression. A run lasts {RUN_LIMIT} of one topic, less than a segment.
 - **End to end**: one producer, one consumer, one partition, 100 B. Time runs from when a record was due to be sent, not
-  from when the client got round to it, to when the consumer has it.
+  from when the client got round to it, to when the consumer has it. With `linger.ms` 0, librdkafka sends nearly every
+  record in a request of its own.
 
 What the two do differently: Kafka looks at every record of a batch it takes, and decompresses a compressed one to do
-so; Klamm checks the header and the checksum. Much of the difference in produce is that. Kafka gives its sockets buffers
-of 100 KiB by default, Klamm leaves them to the kernel.
+so; Klamm checks the header and the checksum, which is less work. Kafka gives its sockets buffers of 100 KiB by default,
+Klamm leaves their size to the kernel.
 """
 ENGINE_HEAD = """
 # Next to a bare C program

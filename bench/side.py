@@ -24,12 +24,14 @@ BATCH_BYTES = 1_000_000
 SMALL_BATCH_BYTES = 16_384  # what Java's producer fills by default
 IN_FLIGHT = 5
 FETCH_BYTES = 1 << 20
-DATA_BYTES = 700_000_000  # of one topic: less than a segment
-READ_BYTES = {100: 200_000_000, 1_000: 400_000_000}  # what consumers read, before compression
+RUN_MS = 500
+DATA_BYTES = 500_000_000  # of one topic: less than a segment
+READ_BYTES = {100: 150_000_000, 1_000: 300_000_000}  # what consumers read, before compression
 RATE = 10_000
 CONNECTIONS = 8
 GONE_TIMEOUT_S = 40.0  # Kafka looks at deleted topics for the first time 30 s after its start
-JAVA_RECORDS = {100: 900_000, 1_000: 300_000}  # a third of them to warm up
+JAVA_RECORDS = {100: 500_000, 1_000: 200_000}  # a third of them to warm up
+FLOW_MS, FLOW_WARM_UP_MS = 1_500, 500
 
 
 class Row(NamedTuple):
@@ -58,9 +60,11 @@ def rows() -> list[Row]:
     """All rows there can be, in the order of the table."""
     found = [case.row("produce", client) for case in CASES for client in ("raw client", "librdkafka")]
     found += [case.row("consume", client) for case in CASES for client in ("raw fetch loop", "librdkafka")]
-    found += [small_batches_row(size) for size in (100, 1_000)] + [java_row(size) for size in (100, 1_000)]
+    found += [small_batches_row(size) for size in (100, 1_000)]
+    found += [row(size) for size in JAVA_RECORDS for row in (java_row, java_cpu_row)]
     found += [sequential_row(client, part) for client in SEQUENTIAL for part in PERCENTILES]
-    found += [flow_row(client, part) for client in FLOWS for part in PERCENTILES]
+    for client in FLOWS:
+        found += [*(flow_row(client, part) for part in PERCENTILES), flow_cpu_row(client)]
     found += [small_row(kind, depth) for kind in SMALL for depth in (8, 1)]
     return [*found, START, IDLE]
 
@@ -71,6 +75,10 @@ def small_batches_row(size: int) -> Row:
 
 def java_row(size: int) -> Row:
     return Row(f"produce {size:,} B, 1 partition, none, Java's producer-perf-test", *weighed(size))
+
+
+def java_cpu_row(size: int) -> Row:
+    return Row(f"broker's CPU time for a million of {size:,} B, Java's producer-perf-test", "ms", less=True)
 
 
 def weighed(size: int) -> tuple[str, None]:
@@ -88,6 +96,10 @@ def sequential_row(client: str, part: str) -> Row:
 
 def flow_row(client: str, part: str) -> Row:
     return Row(f"end to end at {RATE:,} records/s, {part}, {client}", "us", 1.0, less=True)
+
+
+def flow_cpu_row(client: str) -> Row:
+    return Row(f"end to end at {RATE:,} records/s, broker's CPU time in a second, {client}", "ms", less=True)
 
 
 PERCENTILES = {"p50": "p50_us", "p99": "p99_us"}
@@ -111,7 +123,7 @@ class Block:
         self.kafka = kafka  # for its clients
         self.broker = broker
         self.data = data
-        self.milliseconds = bench.scaled(600)
+        self.milliseconds = bench.scaled(RUN_MS)
         self.warmed: list[float] = []  # records a second in the passes of the warm-up
         self._names = itertools.count()
 
@@ -165,26 +177,29 @@ class Block:
 
     def begin(self) -> Values:
         yield START, self.broker.wait_for_answer()
-        time.sleep(3 * self.bench.scale)
+        time.sleep(2 * self.bench.scale)
         yield IDLE, float(self.broker.resident_bytes())
 
     def warm_up(self, seconds: float) -> None:
         """The same kinds of load as later, over and over: a virtual machine compiles what it has seen often."""
         until = time.perf_counter() + seconds
-        short: dict[str, object] = {"milliseconds": 300}
-        while time.perf_counter() < until:
-            with self.topic() as where:
-                text, packed = Case(100, 1, "none"), Case(1_000, 1, "lz4")
-                produced = self.raw_produce(where, text, BATCH_BYTES, records=2_000_000, **short)
-                self.warmed.append(produced["records_per_s"])
-                self.raw_produce(where, text, SMALL_BATCH_BYTES, records=2_000_000, **short)
-                self.raw_produce(where, packed, BATCH_BYTES, records=2_000_000, **short)
-                self.tool("raw", "fetch", **where, records=produced["records"], **short)
-                for kind in SMALL:
-                    self.tool("raw", "small", **where, kind=kind, connections=CONNECTIONS, depth=8, **short)
-                self.tool("raw", "latency", **where, count=1_000, size=100)
-                if self.with_librdkafka:
-                    self.tool("load", "produce", **where, records=300_000, size=100, linger=5)
+        with self.topic() as where:  # one for all, so that nobody waits for deleted topics yet
+            while time.perf_counter() < until:
+                self.warm_up_once(where)
+
+    def warm_up_once(self, where: dict[str, object]) -> None:
+        text, packed = Case(100, 1, "none"), Case(1_000, 1, "lz4")
+        limits = {"records": 500_000, "milliseconds": 300}
+        produced = self.raw_produce(where, text, BATCH_BYTES, **limits)
+        self.warmed.append(produced["records_per_s"])
+        self.raw_produce(where, packed, BATCH_BYTES, **limits)
+        self.raw_produce(where, text, SMALL_BATCH_BYTES, **limits)
+        self.tool("raw", "fetch", **where, **limits)
+        for kind in SMALL:
+            self.tool("raw", "small", **where, kind=kind, connections=CONNECTIONS, depth=8, milliseconds=400)
+        self.tool("raw", "latency", to=where["to"], topic=where["topic"], count=1_000, size=100)
+        if self.with_librdkafka:
+            self.tool("load", "produce", **where, **limits, size=100, linger=5)
 
     # the steps
 
@@ -230,6 +245,7 @@ class Block:
         for size, count in JAVA_RECORDS.items():
             with self.topic() as where:
                 records = self.bench.scaled(count)
+                before = self.broker.cpu_seconds()
                 rate = self.kafka.producer_perf(
                     self.broker.address,
                     str(where["topic"]),
@@ -238,7 +254,9 @@ class Block:
                     records=records,
                     warm=records // 3,
                 )
+                spent = self.broker.cpu_seconds() - before
                 yield java_row(size), rate * (1 if size == 100 else size)
+                yield java_cpu_row(size), spent * 1e9 / records
 
     def sequential(self) -> Values:
         count = self.bench.scaled(5_000)
@@ -256,10 +274,13 @@ class Block:
             if name not in self.bench.tools:
                 continue
             with self.topic() as where:
-                times = {"rate": RATE, "milliseconds": self.bench.scaled(2_000), "warm_up": 500}
+                times = {"rate": RATE, "milliseconds": self.bench.scaled(FLOW_MS), "warm_up": FLOW_WARM_UP_MS}
+                before, start = self.broker.cpu_seconds(), time.perf_counter()
                 result = self.tool(name, mode, to=where["to"], topic=where["topic"], **times, **options)
+                share = (self.broker.cpu_seconds() - before) / (time.perf_counter() - start)
             for part, field in PERCENTILES.items():
                 yield flow_row(client, part), result[field]
+            yield flow_cpu_row(client), share * 1e3
 
     def small(self) -> Values:
         for kind in SMALL:

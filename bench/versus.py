@@ -29,6 +29,7 @@ UNITS: dict[str, Callable[[float], str]] = {
     "bytes/s": lambda v: f"{v / 1e6:,.0f} MB/s",
     "requests/s": lambda v: f"{v / 1e3:.1f}k/s",
     "us": lambda v: f"{v:,.0f} us",
+    "ms": lambda v: f"{v:,.0f} ms",
     "s": lambda v: f"{v:.2f} s",
     "bytes": lambda v: f"{v / 1e6:.0f} MB",
 }
