@@ -24,9 +24,6 @@ from klamm.wire.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-MAX_PARTITIONS = 2000
-"""In one answer; Kafka's default of max.request.partition.size.limit."""
-
 
 def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> Answer:
     cursor = request.cursor
@@ -53,7 +50,8 @@ def _wanted(request: DescribeTopicPartitionsRequest, image: Image) -> list[str]:
 def _page(ctx: Context, request: DescribeTopicPartitionsRequest, names: list[str]) -> DescribeTopicPartitionsResponse:
     image, cursor = ctx.broker.image, request.cursor
     view = _View(ctx, image)
-    left = max(1, min(MAX_PARTITIONS, request.response_partition_limit))
+    most = ctx.broker.options.get_int("max.request.partition.size.limit")
+    left = max(1, min(most, request.response_partition_limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:
         if left == 0:

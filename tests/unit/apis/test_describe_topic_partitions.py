@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from klamm.apis import k75_describe_topic_partitions as api
 from klamm.apis.api import Operation, ResourceType
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k75_describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
@@ -75,8 +74,8 @@ async def test_a_limit_below_one_still_gets_on(node: Any) -> None:
     assert await pages(node, limit=0) == [[("a", 0)], [("a", 1)]]
 
 
-async def test_the_broker_has_a_limit_of_its_own(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "MAX_PARTITIONS", 2)
+async def test_the_broker_has_a_limit_of_its_own(start: Any) -> None:
+    node = await start(max_request_partition_size_limit="2")
     await node.create("a", 3)
     response = await node.call(request(limit=1000), 0)
     assert (found(response), following(response)) == ([("a", 0), ("a", 1)], ("a", 2))

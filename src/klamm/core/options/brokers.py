@@ -106,6 +106,13 @@ _SOCKETS = (
 
 _REQUESTS = (
     Option("fetch.max.bytes", INT, 55 * _MIB, "Most bytes in the answer to one fetch.", at_least=1 * _KIB),
+    Option(
+        "max.request.partition.size.limit",
+        INT,
+        2000,
+        "Most partitions in one answer of DescribeTopicPartitions.",
+        at_least=1,
+    ),
     Option("max.incremental.fetch.session.cache.slots", INT, 1000, "Incremental fetch sessions kept.", at_least=0),
     Option("num.partitions", INT, 1, "Partitions of a topic that does not say how many.", at_least=1),
     Option(

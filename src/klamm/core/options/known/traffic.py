@@ -36,7 +36,6 @@ OPTIONS = (
         "socket.connection.setup.timeout.max.ms", LONG, 30_000, "Longest time limit for connecting to another broker."
     ),
     idle("max.connection.creation.rate", INT, INT_MAX, "New connections a second.", 0, update=ANY_TIME),
-    idle("max.request.partition.size.limit", INT, 2000, "Most partitions in one answer of DescribeTopicPartitions.", 1),
     idle("request.timeout.ms", INT, 30_000, "How long a broker waits for an answer of another one."),
     idle(
         "fetch.purgatory.purge.interval.requests",
