@@ -11,7 +11,10 @@ from klamm.log.config import LogConfig
 from klamm.metadata.image import TOPIC_RESOURCE, Image
 from klamm.metadata.replay import Delta
 
-_DEFAULT = "log config without topic configs"
+MAX_KEPT = 1000
+"""Different sets of topic configs of which the outcome is kept."""
+
+_KEPT = "log configs by topic configs"
 
 _log = logging.getLogger(__name__)
 
@@ -37,14 +40,19 @@ _RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def log_config(image: Image, topic: str, options: Options) -> LogConfig:
-    """Topics without configs of their own share one object: of ten thousand, nearly all are such. The others differ
-    from it in a field or two, so that a change of the broker's options reaches all of them in little time."""
-    shared = cast("LogConfig | None", options.derived.get(_DEFAULT))
-    if shared is None:
-        shared = _from_broker(options)
-        options.derived[_DEFAULT] = shared
+    """Topics with the same configs share one object: most have none, and the others come in a few kinds. So a change
+    of the broker's options reaches ten thousand topics in little time."""
+    kept = cast("dict[tuple[tuple[str, str], ...], LogConfig]", options.derived.setdefault(_KEPT, {}))
     configs = image.topic_configs(topic)
-    return _with_configs(shared, configs, options) if configs else shared
+    key = tuple(configs.items())
+    config = kept.get(key)
+    if config is None:
+        shared = kept.get(()) or _from_broker(options)
+        if len(kept) >= MAX_KEPT:
+            kept.clear()
+        kept[()] = shared
+        config = kept[key] = _with_configs(shared, configs, options) if configs else shared
+    return config
 
 
 def _from_broker(options: Options) -> LogConfig:
