@@ -94,6 +94,22 @@ def test_a_properties_file_is_read(start_broker: Callable[..., BrokerProcess], t
     assert any("some.plugin.option" in line for line in broker.errors)
 
 
+def test_kafkas_own_file_is_read_and_what_has_no_effect_is_one_line(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    (tmp_path / "server.properties").write_text(
+        "process.roles=broker,controller\nnode.id=7\ncontroller.quorum.bootstrap.servers=localhost:9093\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL\n"
+        "num.network.threads=3\nsocket.send.buffer.bytes=102400\noffsets.topic.replication.factor=1\n"
+    )
+    broker = start_broker(tmp_path / "data", arguments=["--config", str(tmp_path / "server.properties")])
+    assert broker_id(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30)) == 7
+    assert broker.stop() == 0
+    (line,) = broker.errors
+    assert "without effect" in line and "process.roles" in line and "socket.send.buffer.bytes" in line
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_and_the_next_start_skips_recovery(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path, how: signal.Signals
