@@ -6,16 +6,19 @@ Unusual:
 - acks=0 gets no answer; an error then closes the connection, so that the producer looks for its leader anew.
 - Topics go by id from v13 on. A wrong leader is answered with the right one from v10 on (KIP-951).
 - A batch compressed with zstd is refused before v7, which brought that codec (KIP-110).
+- A batch that its topic wants compressed in another way may have to wait for a thread, and what comes after it for the
+  same partition with it (replica.recoding); the answer is then a task's.
 - The usual small request takes a shortcut around the codec (see produce_targets).
 - There are no transactions yet: a transactional batch is answered with INVALID_TXN_STATE (see replica.partition).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.apis.api import Answer, Api, Context, Hangup, Operation, Pending, ResourceType
+from klamm.apis.api import Answer, Api, Context, Hangup, Operation, Pending, ResourceType, Response
 from klamm.apis.produce_targets import FIRST_VERSION
 from klamm.core.errors import ErrorCode
 from klamm.log.results import Appended, Rejected
@@ -34,6 +37,7 @@ from klamm.wire.messages.k00_produce import (
 
 if TYPE_CHECKING:
     from klamm.replica.partition import Partition
+    from klamm.replica.recoding import Deferred
 
 _TOPIC_IDS = 13
 _LEADER_HINTS = 10
@@ -80,7 +84,7 @@ def shortcut(ctx: Context, frame: memoryview, body: int) -> bytes | Answer:
 class _Produce:
     """One request on its way through its partitions."""
 
-    __slots__ = ("acks", "answers", "awaited", "by_id", "ctx", "failed", "find", "moved", "touched")
+    __slots__ = ("acks", "answers", "awaited", "by_id", "ctx", "deferred", "failed", "find", "moved", "touched")
 
     def __init__(self, ctx: Context, acks: int) -> None:
         self.ctx = ctx
@@ -92,6 +96,7 @@ class _Produce:
         self.awaited: list[Awaited] | None = None
         self.answers: list[PartitionProduceResponse] | None = None  # those that `awaited` decides on
         self.moved: list[tuple[PartitionProduceResponse, Partition]] | None = None
+        self.deferred: list[tuple[Deferred, Partition, PartitionProduceResponse]] | None = None
         self.failed = ErrorCode.NONE  # the last error
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
@@ -125,30 +130,41 @@ class _Produce:
         result = partition.append(records, self.acks)  # type: ignore[arg-type] # never a FileRange when decoded
         return self.appended(partition, data.index, result)
 
-    def appended(self, partition: Partition, index: int, result: Appended | Rejected) -> PartitionProduceResponse:
+    def appended(
+        self, partition: Partition, index: int, result: Appended | Rejected | Deferred
+    ) -> PartitionProduceResponse:
+        response = PartitionProduceResponse(index=index)
+        if isinstance(result, asyncio.Future):
+            if self.deferred is None:
+                self.deferred = []
+            self.deferred.append((result, partition, response))
+        else:
+            self._settle(partition, response, result)
+        return response
+
+    def _settle(self, partition: Partition, response: PartitionProduceResponse, result: Appended | Rejected) -> None:
         if isinstance(result, Rejected):
-            return self._rejected(partition, index, result)
+            self._rejected(partition, response, result)
+            return
         log = partition.log
-        assert log is not None
-        response = PartitionProduceResponse(
-            index=index,
-            base_offset=result.base_offset,
-            log_append_time_ms=result.append_time_ms,
-            log_start_offset=log.start_offset,
-        )
+        if log is None:  # deferred, and gone since
+            self._rejected(partition, response, Rejected(partition.error, ""))
+            return
+        response.base_offset = result.base_offset
+        response.log_append_time_ms = result.append_time_ms
+        response.log_start_offset = log.start_offset
         self._touch(partition)
         if result.last_offset >= (partition.high_watermark if self.acks == ALL else log.end_offset):
             self._await(partition, result.last_offset, response)
-        return response
 
-    def _rejected(self, partition: Partition, index: int, rejected: Rejected) -> PartitionProduceResponse:
-        self.failed = rejected.code
-        response = _error(index, rejected.code, rejected.message)
+    def _rejected(self, partition: Partition, response: PartitionProduceResponse, rejected: Rejected) -> None:
+        self.failed = response.error_code = rejected.code
+        response.base_offset = -1
+        response.error_message = rejected.message or rejected.code.text or None
         if rejected.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self.ctx.api_version >= _LEADER_HINTS:
             if self.moved is None:
                 self.moved = []
             self.moved.append((response, partition))
-        return response
 
     def _await(self, partition: Partition, last_offset: int, response: PartitionProduceResponse) -> None:
         if self.awaited is None or self.answers is None:
@@ -165,8 +181,10 @@ class _Produce:
             self.touched = [self.touched, partition]
 
     def answer(self, responses: list[TopicProduceResponse], timeout_ms: int) -> Answer:
-        """All appends are made."""
+        """All appends are made, but for the deferred ones."""
         self._wake()
+        if self.deferred is not None:
+            return self._answer_later(responses, timeout_ms)
         response = ProduceResponse(responses=responses, throttle_time_ms=self.ctx.throttle_time_ms)
         if self.acks == NOBODY:
             if self.failed:
@@ -175,6 +193,18 @@ class _Produce:
         if self.moved:
             _add_leaders(self.ctx, response, self.moved)
         return self._wait(response, timeout_ms) if self.awaited else response
+
+    async def _answer_later(self, responses: list[TopicProduceResponse], timeout_ms: int) -> Response:
+        """A task, because an error may have to close the connection (acks=0) when nobody is there to be told."""
+        deferred, self.deferred, self.touched = self.deferred, None, None
+        for future, partition, response in deferred or ():
+            self._settle(partition, response, await future)
+        answer = self.answer(responses, timeout_ms)
+        if isinstance(answer, Pending):
+            done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+            answer.then(done.set_result)
+            return await done
+        return answer  # type: ignore[return-value] # None where none is wanted
 
     def _wake(self) -> None:
         """Tell the waiting fetches, after the last append: one that waits for several partitions is woken once."""

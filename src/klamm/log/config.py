@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from klamm.records.compression import Compression
+
 UNLIMITED: Final = (1 << 63) - 1
 
 _HOUR_MS: Final = 3_600_000
@@ -25,4 +27,5 @@ class LogConfig(NamedTuple):
     timestamp_after_max_ms: int = _HOUR_MS
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = _DAY_MS
+    compression: Compression | None = None  # what batches are stored as; None: as their producers send them
     segment_jitter_ms: int = 0

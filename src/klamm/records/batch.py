@@ -13,7 +13,8 @@ To the broker a batch is opaque bytes behind a 61-byte header. What it validates
 
 It does all this without decompressing: what the compressed bytes hold is between producer and consumer, as the CRC only
 vouches that they arrived as they were sent. No topic's records are looked into here; whoever must (compacted topics,
-the broker's own internal topics) decodes with `klamm.records.record`.
+the broker's own internal topics) decodes with `klamm.records.record`, and a topic that wants another codec has
+`klamm.records.recompress`.
 
 Base offset and leader epoch lie outside of the CRC, so the broker sets them in place and stores the same bytes.
 
@@ -224,9 +225,14 @@ def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> Non
 
 def seal(header: BatchHeader, payload: Buffer) -> bytes:
     """A whole batch: the header, its length and checksum filled in, and the (compressed) records behind it."""
+    return bytes(seal_writable(header, payload))
+
+
+def seal_writable(header: BatchHeader, payload: Buffer) -> bytearray:
+    """As `seal`, for a log that will write offsets into it."""
     out = bytearray(header_bytes + len(payload))
     out[header_bytes:] = payload
     header = header._replace(batch_length=len(out) - prefix_bytes)
     _header.pack_into(out, 0, *header)
     _uint32.pack_into(out, crc_offset, compute_crc(out, 0, len(out)))
-    return bytes(out)
+    return out

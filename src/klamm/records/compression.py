@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from enum import IntEnum
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from klamm.core.env import Buffer
 from klamm.core.errors import ErrorCode
@@ -27,6 +27,13 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+class Compression(NamedTuple):
+    """A codec with a level; None is the codec's own default."""
+
+    codec: Codec
+    level: int | None = None
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None, *, xerial: bool = True) -> bytes:

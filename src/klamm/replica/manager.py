@@ -18,17 +18,19 @@ from klamm.metadata.replay import Delta
 from klamm.metadata.topic_config import log_config
 from klamm.replica.deletion import DeletedBelow, delete_records
 from klamm.replica.partition import Partition
+from klamm.replica.recoding import Recoder
 
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
 
 
 class ReplicaManager:
-    __slots__ = ("_by_id", "_by_name", "_image", "_node_id", "_options", "fetch_max_bytes", "logs")
+    __slots__ = ("_by_id", "_by_name", "_image", "_node_id", "_options", "_recoder", "fetch_max_bytes", "logs")
 
     def __init__(self, node_id: int, logs: LogManager, options: Options) -> None:
         self._node_id = node_id
         self.logs = logs
         self._options = options
+        self._recoder = Recoder(logs.env.executor)
         self._image = EMPTY
         self._by_name: dict[str, dict[int, Partition]] = {}  # only what was asked for
         self._by_id: dict[bytes, dict[int, Partition]] = {}  # the same inner dicts
@@ -97,7 +99,7 @@ class ReplicaManager:
     def _open(self, topic: TopicState | None, index: int) -> Partition | None:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
-        partition = Partition(topic.name, topic.id, index)
+        partition = Partition(topic.name, topic.id, index, self._recoder)
         partition.internal = topic.name in INTERNAL_TOPICS
         self._follow(partition, topic.partitions[index])
         opened = self._by_id.get(topic.id)
@@ -105,6 +107,10 @@ class ReplicaManager:
             opened = self._by_id[topic.id] = self._by_name[topic.name] = {}
         opened[index] = partition
         return partition
+
+    def close(self) -> None:
+        """The logs are about to close: what still waits to be appended is refused."""
+        self._recoder.close()
 
     # Following the image
 

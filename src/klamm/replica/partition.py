@@ -20,6 +20,7 @@ from klamm.log.results import Appended, Rejected
 from klamm.records.batch import TRANSACTIONAL, BatchError
 from klamm.replica.fetch import CONSUMER, Fetched, Limits, Wanted
 from klamm.replica.produce import ALL
+from klamm.replica.recoding import Deferred, Line, Recoder, is_as_wanted, recoded_inline
 
 if TYPE_CHECKING:
     from klamm.replica.purgatory import Delayed
@@ -51,16 +52,18 @@ class Partition:
         "isr_size",
         "leader_epoch",
         "leader_id",
+        "line",
         "log",
         "min_isr",
         "received_bytes",
+        "recoder",
         "sent_bytes",
         "topic",
         "topic_id",
         "waiters",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, index: int) -> None:
+    def __init__(self, topic: str, topic_id: bytes, index: int, recoder: Recoder | None = None) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -76,6 +79,8 @@ class Partition:
         self.received_bytes = 0  # of batches, since the start; for metrics
         self.sent_bytes = 0
         self.waiters: dict[Delayed, int] = {}
+        self.recoder = recoder
+        self.line: Line | None = None  # appends that wait for a thread to compress them, and what is behind them
 
     def lead(
         self, log: Log, leader_id: int, leader_epoch: int, *, isr_size: int, min_isr: int, followers: Sequence[int] = ()
@@ -106,8 +111,10 @@ class Partition:
 
     # Appending
 
-    def append(self, records: WritableBuffer, acks: int) -> Appended | Rejected:
-        """Append one batch of a client; offsets are set in place in `records`. Call `wake` afterwards."""
+    def append(self, records: WritableBuffer, acks: int, as_is: bool = False) -> Appended | Rejected | Deferred:
+        """Append one batch of a client; offsets are set in place in `records`. Call `wake` afterwards.
+
+        Deferred: the batch, or one before it, has to be compressed anew; `as_is` comes from there."""
         log = self.log
         if log is None or self.error:
             return Rejected(self.error, "")
@@ -121,6 +128,8 @@ class Partition:
             )
         if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL:
             return _NO_TRANSACTIONS
+        if not as_is and (log.config.compression is not None or self.line is not None):
+            return self._append_recoded(log, records, acks)
         result = log.append(records, leader_epoch=self.leader_epoch)
         self.high_watermark = log.end_offset
         if type(result) is Appended:
@@ -128,6 +137,22 @@ class Partition:
         if log.failure is not None:
             self._interrupt()
         return result
+
+    def _append_recoded(self, log: Log, records: WritableBuffer, acks: int) -> Appended | Rejected | Deferred:
+        wanted = log.config.compression
+        if is_as_wanted(records, wanted) or len(records) > log.config.max_message_bytes:
+            wanted = None  # nothing to do, or nothing that will be stored
+        if self.line is None:
+            if wanted is None:
+                return self.append(records, acks, as_is=True)
+            recoded = recoded_inline(records, wanted)
+            if isinstance(recoded, Rejected):
+                return recoded
+            if recoded is not None:
+                return self.append(recoded, acks, as_is=True)
+            assert self.recoder is not None, "a partition of a broker has one"
+            self.line = Line(self, self.recoder)
+        return self.line.put(records, acks, wanted)
 
     def acknowledgement(self, last_offset: int, epoch: int, acks: int) -> ErrorCode | None:
         """How an append of ours fared: NONE once it is safe enough, an error, or None while that is open."""

@@ -294,6 +294,8 @@ class Node:
             await self._server.stop(STOP_GRACE_S if clean else 0)
         if self._controller is not None:
             await self._controller.close()
+        if self.running is not None:
+            self.running.broker.replicas.close()
         if self._logs is not None:
             await self._logs.close(clean)
         if self._store is not None:

@@ -72,6 +72,11 @@ def test_the_topic_goes_before_the_broker():
     assert log_config(image, "b", options).segment_bytes == 5000
 
 
+def test_kafkas_own_option_for_small_segments_goes_first():
+    image = with_configs(internal_segment_bytes="50", segment_bytes="7000")
+    assert log_config(image, "a", Options.from_mapping()).segment_bytes == 50
+
+
 def test_a_topic_that_does_not_delete_keeps_everything():
     image = with_configs(cleanup_policy="compact", retention_ms="5", retention_bytes="5")
     config = log_config(image, "a", Options.from_mapping())

@@ -10,6 +10,7 @@ import pytest
 from klamm.core.env import FileRange
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import ZERO_UUID
+from klamm.log.config import LogConfig
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.results import Appended, Rejected
 from klamm.replica.fetch import DelayedFetch, Fetched, Limits, Wanted, read_all
@@ -31,6 +32,7 @@ class FakeLog:
         self.listener: Callable[[FakeLog], None] | None = None
         self.epochs = LeaderEpochs()
         self.stable: int | None = None
+        self.config = LogConfig()
         self.reads = 0
 
     def append(self, records: bytes, *, leader_epoch: int) -> Appended | Rejected:
