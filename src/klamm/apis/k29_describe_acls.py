@@ -6,9 +6,12 @@ name: its own, the prefixes of its name, and the wildcard.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from klamm.apis.api import CLUSTER_NAME, Answer, Api, Context, Operation, ResourceType, error_text
 from klamm.core.errors import ErrorCode
-from klamm.metadata.acls import AclFilter
+from klamm.core.slices import in_slices
+from klamm.metadata.acls import Acl, AclFilter, finding
 from klamm.wire.messages.k29_describe_acls import (
     AclDescription,
     DescribeAclsRequest,
@@ -32,22 +35,31 @@ def handle(ctx: Context, request: DescribeAclsRequest) -> Answer:
     problem = wanted.problem()
     if problem is not None:
         return DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
-    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for acl in ctx.broker.image.acls:
-        if wanted.matches(acl):
-            key = (acl.resource_type, acl.resource_name, acl.pattern)
-            if key not in resources:
-                resources[key] = DescribeAclsResource(resource_type=key[0], resource_name=key[1], pattern_type=key[2])
-            resources[key].acls.append(
-                AclDescription(
-                    principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
-                )
-            )
+    return _describe(ctx, wanted)
+
+
+async def _describe(ctx: Context, wanted: AclFilter) -> DescribeAclsResponse:
+    found = await in_slices(finding(ctx.broker.image.acls, wanted))
     return DescribeAclsResponse(
-        throttle_time_ms=ctx.throttle_time_ms,
-        error_message=None,
-        resources=[resource for _, resource in sorted(resources.items())],
+        throttle_time_ms=ctx.throttle_time_ms, error_message=None, resources=_by_resource(found)
     )
+
+
+def _by_resource(found: Iterable[Acl]) -> list[DescribeAclsResource]:
+    """Sorted by type and name."""
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for acl in found:
+        key = (acl.resource_type, acl.resource_name, acl.pattern)
+        resource = resources.get(key)
+        if resource is None:
+            resource = DescribeAclsResource(resource_type=key[0], resource_name=key[1], pattern_type=key[2])
+            resources[key] = resource
+        resource.acls.append(
+            AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
+            )
+        )
+    return [resources[key] for key in sorted(resources)]
 
 
 def on_error(request: DescribeAclsRequest, version: int, code: ErrorCode) -> DescribeAclsResponse:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from klamm.controller.commands import Decision
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.core.slices import Sliced
-from klamm.metadata.acls import Acl, AclFilter, AclOperation, AclResource, Pattern, Permission
+from klamm.metadata.acls import Acl, AclFilter, AclOperation, AclResource, Pattern, Permission, finding
 from klamm.metadata.image import Image, acl_record
 from klamm.metadata.records import MetadataRecord
 
@@ -68,7 +68,7 @@ def deleting_acls(image: Image, filters: Sequence[AclFilter]) -> Sliced[Decision
     removed: dict[Acl, None] = {}
     for one in filters:
         try:
-            found = _found(image, one)
+            found = yield from _finding(image, one)
             if len(removed | dict.fromkeys(found)) > MAX_ACLS_PER_REQUEST:
                 message = f"a request may remove {MAX_ACLS_PER_REQUEST} ACLs at most"
                 raise BrokerError(ErrorCode.POLICY_VIOLATION, message)
@@ -77,13 +77,13 @@ def deleting_acls(image: Image, filters: Sequence[AclFilter]) -> Sliced[Decision
         else:
             removed.update(dict.fromkeys(found))
             results.append(found)
-        yield
+        yield  # a turn for each filter at least
     records: list[MetadataRecord] = [acl_record(acl, removed=True) for acl in removed]
     return Decision(records, results)
 
 
-def _found(image: Image, one: AclFilter) -> list[Acl]:
+def _finding(image: Image, one: AclFilter) -> Sliced[list[Acl]]:
     problem = one.problem()
     if problem is not None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, problem)
-    return [acl for acl in image.acls if one.matches(acl)]
+    return (yield from finding(image.acls, one))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from klamm.metadata.acls import Acl, AclFilter, AclOperation, AclResource, Pattern, Permission
+from klamm.core.slices import at_once
+from klamm.metadata import acls
+from klamm.metadata.acls import Acl, AclFilter, AclOperation, AclResource, Pattern, Permission, finding
 
 ANY, MATCH, LITERAL, PREFIXED = Pattern
 
@@ -57,6 +59,13 @@ def test_all_other_fields_are_equal_or_not_asked_for():
         ("permission", Permission.DENY),
     ):
         assert not exact._replace(**{field: other}).matches(acl), field
+
+
+def test_many_entries_are_looked_through_in_slices(monkeypatch):
+    monkeypatch.setattr(acls, "ACLS_PER_SLICE", 2)
+    entries = [entry(str(number)) for number in range(5)]
+    assert len(list(finding(entries, AclFilter()))) == 2
+    assert at_once(finding(entries, AclFilter())) == entries
 
 
 @pytest.mark.parametrize("field", ["resource_type", "pattern", "operation", "permission"])
