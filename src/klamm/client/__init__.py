@@ -5,7 +5,11 @@
 
     config = ClientConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
     async with await Cluster.connect(config, real_env()) as cluster:
-        print((await cluster.metadata()).topics)
+        async with cluster.sender() as sender:
+            await sender.put("greetings", b"hello")
+        async with cluster.fetcher({("greetings", 0): 0}, end={("greetings", 0): 1}) as fetcher:
+            async for chunk in fetcher:
+                print(chunk.records)
 
 Works with any Kafka from 0.11 on. Everything that is not the same twice comes in through an `Env`. May use `records`,
 `wire` and `core`; must never import anything of the broker.

@@ -8,6 +8,8 @@ again is the caller's decision; nothing is sent twice here.
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 from collections import deque
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -237,10 +239,12 @@ def _is_unsupported(frame: Buffer) -> bool:
 
 def _reason(error: OSError) -> str:
     """What a person wants to know of an OSError, without numbers and addresses."""
-    import os
-
-    if error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno).lower()
+    number = error.errno
+    if number is None:  # asyncio joins the errors of several addresses of a host into one text
+        found = re.search(r"\[Errno (\d+)\]", str(error))
+        number = int(found[1]) if found else None
+    if number is not None and number > 0:
+        return os.strerror(number).lower()
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 

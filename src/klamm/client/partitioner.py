@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from random import Random  # noqa: TID251 - the type; instances come from the environment
 from typing import Final
 
+from klamm.client.errors import BrokerSaid
+from klamm.client.metadata import Topic
+from klamm.core.errors import ErrorCode
+
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
@@ -28,6 +32,14 @@ def murmur2(data: bytes) -> int:
 
 def partition_for_key(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def checked(topic: Topic, partition: int) -> int:
+    """The partition that the caller chose, if there is one."""
+    if partition in topic.partitions:
+        return partition
+    there = f"it has the partitions 0 to {len(topic.partitions) - 1}"
+    raise BrokerSaid(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name, there)
 
 
 class Sticky:

@@ -30,6 +30,10 @@ _NEED_NEW_LEADER: Final = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     )
 )
+OUT_OF_PLACE: Final = frozenset((ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID))
+"""The log does not go on where the batch begins, so the batch is not in it; or was so long ago that nobody knows."""
+UNSURE: Final = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+"""The batch may be in the log all the same."""
 
 
 def needs_new_leader(code: ErrorCode) -> bool:

@@ -17,16 +17,17 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm.client.backoff import Backoff
 from klamm.client.batches import NOBODY, Batch, BatchResult, Identity, Queue, record_bytes
 from klamm.client.budget import Budget
 from klamm.client.connection import Connection
+from klamm.client.delivery import Delivery
 from klamm.client.driver import Driver
 from klamm.client.errors import BrokerSaid, ClientError, Closed, TimedOut, UnsupportedVersion, error_code
-from klamm.client.partitioner import Sticky, partition_for_key
-from klamm.client.producing import Answer, needs_new_leader, produce_request, read_answer
+from klamm.client.partitioner import Sticky, checked, partition_for_key
+from klamm.client.producing import OUT_OF_PLACE, UNSURE, Answer, needs_new_leader, produce_request, read_answer
 from klamm.client.retrying import Retrying
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
@@ -44,33 +45,6 @@ CREATION_WAIT_MS: Final = 5_000
 _MAX_WAIT_S: Final = 1.0  # the longest nap: expired batches are noticed at least this often
 
 OnBatch = Callable[[Batch, "BatchResult | ClientError"], None]
-
-
-class RecordMetadata(NamedTuple):
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-
-
-class Delivery(NamedTuple):
-    """A record's place in a batch that is on its way."""
-
-    batch: Batch
-    number: int
-
-    async def result(self) -> RecordMetadata:
-        """Where it landed, once it has. Raises what went wrong."""
-        batch, number = self
-        while (result := await asyncio.shield(batch.done)) is None:
-            assert batch.halves is not None
-            first, second = batch.halves
-            batch, number = (first, number) if number < len(first.records) else (second, number - len(first.records))
-        offset = result.base_offset if result.base_offset < 0 else result.base_offset + number
-        timestamp = result.log_append_time_ms
-        return RecordMetadata(
-            result.topic, result.partition, offset, batch.records[number].timestamp if timestamp < 0 else timestamp
-        )
 
 
 class Sender:
@@ -132,7 +106,7 @@ class Sender:
             await self._memory.wait(size, self._config.default_api_timeout_ms / 1000)
         if self._closed:
             raise Closed("This sender is closed.")
-        chosen = self._choose(known, key, size) if partition is None else _checked(known, partition)
+        chosen = self._choose(known, key, size) if partition is None else checked(known, partition)
         now_ms = self._env.clock.time_ms() if timestamp_ms is None else timestamp_ms
         delivery = self._append(TopicPartition(topic, chosen), Record(-1, now_ms, key, value, headers), size)
         if delivery.number == 0:  # a batch was begun, so perhaps one filled: let it go while this caller goes on
@@ -311,13 +285,13 @@ class Sender:
             loop = asyncio.get_running_loop()
             batch.split((loop.create_future(), loop.create_future()))
             queue.replace(batch)
-        elif code in _OUT_OF_PLACE and (queue.recovering or queue.lost_place):
+        elif code in OUT_OF_PLACE and (queue.recovering or queue.lost_place):
             self._later(batch)  # what has to come behind a batch that failed
-        elif code in _OUT_OF_PLACE and not batch.unsure:
+        elif code in OUT_OF_PLACE and not batch.unsure:
             queue.lost_place = True  # the broker has forgotten us, and this batch is surely not in the log
             self._later(batch)
         else:
-            self._failed(batch, BrokerSaid(code, str(batch.place), answer.message), sent=code in _UNSURE)
+            self._failed(batch, BrokerSaid(code, str(batch.place), answer.message), sent=code in UNSURE)
 
     def _succeeded(self, batch: Batch, answer: Answer) -> None:
         queue = self._queues[batch.place]
@@ -419,15 +393,3 @@ class Sender:
         for queue in self._queues.values():
             for batch in list(queue.waiting):
                 self._give_up(batch, error)
-
-
-_OUT_OF_PLACE: Final = frozenset((ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID))
-_UNSURE: Final = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-
-
-def _checked(topic: Topic, partition: int) -> int:
-    if partition in topic.partitions:
-        return partition
-    raise BrokerSaid(
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name, f"it has the partitions 0 to {len(topic.partitions) - 1}"
-    )
