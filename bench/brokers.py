@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ READY = re.compile(r"is ready: \S*?:(\d+)")
 LOOP_LAG = re.compile(r"loop lag max_ms=([0-9.]+)")
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 120
+LISTENING = "0A"  # in /proc/net/tcp
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
@@ -87,19 +89,35 @@ class Broker:
 
     def wait_for_answer(self) -> float:
         """Ask again and again until there is an answer; returns the seconds since the spawn."""
-        while True:
-            try:
+        while self.process.poll() is None and time.perf_counter() - self.spawned < START_TIMEOUT_S:
+            with contextlib.suppress(OSError, struct.error):
                 first_answer(self.port).close()
-                return time.perf_counter() - self.spawned
-            except (OSError, struct.error):
-                if self.process.poll() is not None or time.perf_counter() - self.spawned > START_TIMEOUT_S:
-                    raise Broken(f"{self.name} did not get ready: " + " / ".join(self.lines[-5:])) from None
-                time.sleep(0.002)
+                answered = time.perf_counter() - self.spawned
+                if self.listens():
+                    return answered
+            time.sleep(0.002)
+        raise Broken(f"{self.name} did not get ready: " + " / ".join(self.lines[-5:]))
+
+    def listens(self) -> bool:
+        """Whether it is this process that has the port, and not somebody who was quicker to take it."""
+        sockets = set()
+        for table in ("tcp", "tcp6"):
+            with open(f"/proc/net/{table}") as lines:
+                for fields in (line.split() for line in lines):
+                    if fields[3] == LISTENING and fields[1].endswith(f":{self.port:04X}"):
+                        sockets.add(f"socket:[{fields[9]}]")
+        folder = f"/proc/{self.process.pid}/fd"
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):  # it may have been closed
+                if os.readlink(f"{folder}/{name}") in sockets:
+                    return True
+        return False
 
     def resident_bytes(self) -> int:
         with open(f"/proc/{self.process.pid}/status") as status:
             found = re.search(r"VmRSS:\s+(\d+) kB", status.read())
-        assert found
+        if not found:
+            raise Broken(f"{self.name} has ended: " + " / ".join(self.lines[-5:]))
         return int(found[1]) * 1024
 
     def cpu_seconds(self) -> float:
