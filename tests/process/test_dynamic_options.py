@@ -347,7 +347,9 @@ def test_the_honoured_options_that_have_a_test_here_are_all_there_are() -> None:
         "flush.messages", "flush.ms", "compression.type", "min.insync.replicas",
     }  # fmt: skip
     levels = {"compression.gzip.level", "compression.lz4.level", "compression.zstd.level"}  # tests/unit/replica
-    assert tested | levels == {name for name, option in TOPIC_OPTIONS.items() if option.honoured}
+    assert tested | levels == {
+        name for name, option in TOPIC_OPTIONS.items() if option.honoured and not option.internal
+    }
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(broker: Broker) -> None:

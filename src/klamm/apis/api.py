@@ -254,7 +254,8 @@ class Context:
 
 
 class Broker:
-    """The services that handlers call. Plain attributes, set once by whoever wires the node."""
+    """The services that handlers call. Plain attributes, set once by whoever wires the node; but for `options`, which
+    are replaced when a dynamic one changes: take them once per request."""
 
     __slots__ = (
         "apis",

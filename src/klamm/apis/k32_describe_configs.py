@@ -23,7 +23,7 @@ from klamm.apis.config_entries import (
 from klamm.apis.config_resources import ConfigType, check_broker, chosen, denial
 from klamm.controller import problem_with_name
 from klamm.core.errors import BrokerError, ErrorCode
-from klamm.core.options import TOPIC_OPTIONS, Source
+from klamm.core.options import Source, topic_option_names
 from klamm.core.slices import Sliced, in_slices
 from klamm.metadata.image import ConfigResource
 from klamm.wire.messages.k32_describe_configs import (
@@ -80,7 +80,8 @@ def _topic(ctx: Context, asked: DescribeConfigsResource, want: Wanted) -> _Entri
     if asked.resource_name not in image.topics:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.resource_name}")
     configs, options = image.topic_configs(asked.resource_name), ctx.broker.options
-    return [topic_entry(name, configs, options, want) for name in chosen(TOPIC_OPTIONS, asked.configuration_keys)]
+    names = chosen(topic_option_names(configs), asked.configuration_keys)
+    return [topic_entry(name, configs, options, want) for name in names]
 
 
 def _broker(ctx: Context, asked: DescribeConfigsResource, want: Wanted) -> _Entries:

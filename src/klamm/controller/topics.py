@@ -157,7 +157,7 @@ def _check_name(image: Image, name: str, folded: Mapping[str, str]) -> None:
 def _decide(
     image: Image, topic: NewTopic, options: Options, rng: Random, new_id: Callable[[], bytes]
 ) -> tuple[TopicState, dict[str, str]]:
-    configs = _configs(topic)
+    configs = _configs(topic, options)
     if topic.assignments:
         assignment = _manual(image, topic)
     else:
@@ -166,13 +166,13 @@ def _decide(
     return TopicState(topic.name, TopicId(_fresh_id(image, new_id)), partitions), configs
 
 
-def _configs(topic: NewTopic) -> dict[str, str]:
+def _configs(topic: NewTopic, options: Options) -> dict[str, str]:
     names = Counter(name for name, _ in topic.configs)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise BrokerError(ErrorCode.INVALID_CONFIG, f"{', '.join(twice)} is set more than once")
     try:
-        check_topic_configs(dict(topic.configs))
+        check_topic_configs(dict(topic.configs), options)
     except OptionError as error:
         raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
     return {name: value for name, value in topic.configs if value is not None}

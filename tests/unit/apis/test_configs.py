@@ -108,6 +108,14 @@ async def test_documentation_says_that_an_option_has_no_effect(node: Any) -> Non
     assert "without effect" in found.documentation
 
 
+async def test_an_internal_option_is_shown_where_it_is_set(node: Any) -> None:
+    await node.create("t", internal_segment_bytes="500")
+    assert (await entry(node, TOPIC, "t", "internal.segment.bytes")).value == "500"
+    assert node.partition().log.config.segment_bytes == 500
+    assert await change(node, TOPIC, "t", ("internal.segment.bytes", DELETE, None)) == (0, None)
+    assert (await describe(node, TOPIC, "t", "internal.segment.bytes")).configs == []
+
+
 async def test_an_option_that_nobody_knows_is_left_out(node: Any) -> None:
     await node.create("t")
     result = await describe(node, TOPIC, "t", "nope", "flush.ms")

@@ -48,8 +48,11 @@ def test_the_finest_unit_of_retention_wins(given, value):
     assert resolve("retention.ms", {}, Options.from_mapping(given)).value == value
 
 
-def test_all_options_of_a_topic_are_resolved():
-    assert {r.option.name for r in resolve_all({}, Options.from_mapping())} == set(TOPIC_OPTIONS)
+def test_all_options_of_a_topic_are_resolved_internal_ones_where_they_are_set():
+    shown = {name for name, option in TOPIC_OPTIONS.items() if not option.internal}
+    assert {r.option.name for r in resolve_all({}, Options.from_mapping())} == shown
+    internal = {"internal.segment.bytes": "50"}
+    assert {r.option.name for r in resolve_all(internal, Options.from_mapping())} == shown | set(internal)
 
 
 def test_good_configs_come_back_as_values():

@@ -10,7 +10,14 @@ from klamm.core.options.listeners import ListenerSpec, listener_warnings, parse_
 from klamm.core.options.option import Kind, Option, OptionError, Synonym, Update, Value, text_of
 from klamm.core.options.options import Options, Source, find_option, unknown_broker_option, unknown_name
 from klamm.core.options.properties import parse_properties
-from klamm.core.options.topics import TOPIC_OPTIONS, Resolved, check_topic_configs, resolve, resolve_all
+from klamm.core.options.topics import (
+    TOPIC_OPTIONS,
+    Resolved,
+    check_topic_configs,
+    resolve,
+    resolve_all,
+    topic_option_names,
+)
 
 __all__ = [
     "BROKER_OPTIONS",
@@ -34,6 +41,7 @@ __all__ = [
     "resolve_all",
     "split_address",
     "text_of",
+    "topic_option_names",
     "unknown_broker_option",
     "unknown_name",
 ]

@@ -216,4 +216,6 @@ def text_of(value: Value) -> str | None:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, float):
+        return str(value).replace("e+", "E").replace("e", "E")  # as Java writes it
     return str(value)

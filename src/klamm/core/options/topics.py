@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from klamm.core.options.brokers import BOOL, BROKER_OPTIONS, DOUBLE, LIST, LONG
+from klamm.core.options.brokers import BOOL, BROKER_OPTIONS, DOUBLE, INT, LEAST_SEGMENT_BYTES, LIST, LONG
 from klamm.core.options.option import LONG_MAX, Kind, Option, OptionError, Synonym, Value
 from klamm.core.options.options import Options, Source, unknown_name
 
@@ -105,6 +105,14 @@ _TABLE = (
     ),
     _as("retention.bytes", "log.retention.bytes"),
     _as("segment.bytes", "log.segment.bytes"),
+    Option(
+        "internal.segment.bytes",
+        INT,
+        None,
+        "Size of a segment file, before segment.bytes; Kafka has it for tests that want small ones.",
+        at_least=LEAST_SEGMENT_BYTES,
+        internal=True,
+    ),
     _as("segment.index.bytes", "log.index.size.max.bytes"),
     _as("index.interval.bytes", "log.index.interval.bytes"),
     _as("flush.messages", "log.flush.interval.messages"),
@@ -244,8 +252,13 @@ def resolve(name: str, configs: Mapping[str, str], options: Options) -> Resolved
     return Resolved(option, option.default, Source.DEFAULT, name)
 
 
+def topic_option_names(configs: Mapping[str, str]) -> list[str]:
+    """What a topic shows: all options, internal ones where they are set."""
+    return [name for name, option in TOPIC_OPTIONS.items() if not option.internal or name in configs]
+
+
 def resolve_all(configs: Mapping[str, str], options: Options) -> list[Resolved]:
-    return [resolve(name, configs, options) for name in TOPIC_OPTIONS]
+    return [resolve(name, configs, options) for name in topic_option_names(configs)]
 
 
 def scaled(value: Value, factor: int) -> Value:
