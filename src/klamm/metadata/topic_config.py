@@ -10,6 +10,7 @@ from klamm.core.options import TOPIC_OPTIONS, Options, resolve
 from klamm.log.config import LogConfig
 from klamm.metadata.image import TOPIC_RESOURCE, Image
 from klamm.metadata.replay import Delta
+from klamm.records.compression import Codec, Compression
 
 MAX_KEPT = 1000
 """Different sets of topic configs of which the outcome is kept."""
@@ -38,6 +39,10 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
 
 _SMALL_SEGMENTS = "internal.segment.bytes"  # before segment.bytes
 _RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
+_COMPRESSION = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+
+_LZ4_FAST = 9  # Java's default level of lz4 is its fast compressor; all others choose the one that takes its time
+_LZ4_LEAST = 3  # below it, the library at hand knows the fast one only
 
 
 def log_config(image: Image, topic: str, options: Options) -> LogConfig:
@@ -62,6 +67,7 @@ def _from_broker(options: Options) -> LogConfig:
     }
     fields["producer_id_expiration_ms"] = options.get_int("producer.id.expiration.ms")
     fields.update(_retention({}, options))
+    fields["compression"] = _compression({}, options)
     return LogConfig(**fields)
 
 
@@ -75,6 +81,8 @@ def _with_configs(shared: LogConfig, configs: Mapping[str, str], options: Option
         fields["segment_bytes"] = TOPIC_OPTIONS[_SMALL_SEGMENTS].parse(configs[_SMALL_SEGMENTS])
     if any(name in configs for name in _RETENTION):
         fields.update(_retention(configs, options))
+    if any(name in configs for name in _COMPRESSION):
+        fields["compression"] = _compression(configs, options)
     return shared._replace(**fields)
 
 
@@ -88,6 +96,17 @@ def _retention(configs: Mapping[str, str], options: Options) -> dict[str, int]:
     if "delete" not in cast("tuple[str, ...]", policy):
         return {"retention_ms": -1, "retention_bytes": -1}
     return {"retention_ms": cast(int, age), "retention_bytes": cast(int, size)}
+
+
+def _compression(configs: Mapping[str, str], options: Options) -> Compression | None:
+    kind, gzip, lz4, zstd = (cast(Any, resolve(name, configs, options).value) for name in _COMPRESSION)
+    if kind == "gzip":
+        return Compression(Codec.GZIP, gzip if gzip >= 0 else None)
+    if kind == "lz4":
+        return Compression(Codec.LZ4, max(lz4, _LZ4_LEAST) if lz4 != _LZ4_FAST else None)
+    if kind == "zstd":
+        return Compression(Codec.ZSTD, zstd)
+    return {"uncompressed": Compression(Codec.NONE), "snappy": Compression(Codec.SNAPPY)}.get(kind)
 
 
 def warn_of_compaction(image: Image, delta: Delta) -> None:
