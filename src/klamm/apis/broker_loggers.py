@@ -1,7 +1,7 @@
 """The levels of this broker's loggers, shown and changed as those of Kafka's log4j are (KIP-412).
 
-They are not metadata: nothing is stored, and a restart has the level that the command line says. `root` is the broker's
-own topmost logger. A level that Python does not have takes the nearest name (TRACE is DEBUG, FATAL is CRITICAL).
+They are not metadata: nothing is stored, and a restart has the level that the command line says. Loggers without a
+level of their own have that of `root`. A level that Python does not have is the nearest one (TRACE is DEBUG).
 """
 
 from __future__ import annotations
