@@ -42,22 +42,26 @@ class Exposition:
         self._lines += (f"# HELP {name} {doc.translate(_IN_DOC)}", f"# TYPE {name} {kind}")
 
     def add(self, value: float, **labels: str) -> None:
-        self._lines.append(f"{self._name}{_braced(labels)} {value}")
+        self._lines.append(f"{self._name}{braced(labels)} {value}")
+
+    def add_with(self, labels: str, value: float) -> None:
+        """For those who have many samples with the same labels, and `braced` them once."""
+        self._lines.append(f"{self._name}{labels} {value}")
 
     def add_durations(self, counts: Sequence[int], total_s: float, **labels: str) -> None:
         """A histogram's samples."""
         name, count = self._name, sum(counts)
         for bound, below in cumulative(counts):
-            self._lines.append(f"{name}_bucket{_braced({**labels, 'le': repr(bound)})} {below}")
-        self._lines.append(f"{name}_bucket{_braced({**labels, 'le': '+Inf'})} {count}")
-        self._lines.append(f"{name}_sum{_braced(labels)} {total_s}")
-        self._lines.append(f"{name}_count{_braced(labels)} {count}")
+            self._lines.append(f"{name}_bucket{braced({**labels, 'le': repr(bound)})} {below}")
+        self._lines.append(f"{name}_bucket{braced({**labels, 'le': '+Inf'})} {count}")
+        self._lines.append(f"{name}_sum{braced(labels)} {total_s}")
+        self._lines.append(f"{name}_count{braced(labels)} {count}")
 
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"
 
 
-def _braced(labels: dict[str, str]) -> str:
+def braced(labels: dict[str, str]) -> str:
     if not labels:
         return ""
     inside = ",".join(f'{name}="{value.translate(_IN_LABEL)}"' for name, value in labels.items())

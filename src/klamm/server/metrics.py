@@ -4,7 +4,7 @@ Everything is read where it is counted anyway; nothing is sampled, and nothing h
 of a broker with many partitions is made in slices. The series of single partitions and topics are bounded: above
 `MAX_PARTITIONS` they are left out, and the sums stay. This module must never change what it looks at.
 
-The names: `klamm_` and what it is, with its unit; `_total` is what only grows. ARCHITECTURE.md says which to watch.
+The names: `klamm_` and what it is, with its unit; `_total` is what only grows. docs/metrics.md has them all.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from klamm import __version__
 from klamm.core.errors import ErrorCode
 from klamm.core.slices import Sliced
+from klamm.log.housekeeping import sliced
 from klamm.log.manager import LogManager
 from klamm.replica.partition import Partition
 from klamm.replica.purgatory import Purgatory
 from klamm.server.dispatch import Dispatcher, Route
-from klamm.server.exposition import Exposition
+from klamm.server.exposition import Exposition, braced
 from klamm.server.lag import LoopLag
 from klamm.server.listener import Server
 
@@ -37,8 +38,7 @@ _SLICE = 200
 class LogLine(NamedTuple):
     """One partition's log as the page shows it."""
 
-    topic: str
-    partition: str
+    labels: str
     size_bytes: int
     start_offset: int
     end_offset: int
@@ -157,22 +157,23 @@ def _lines(logs: LogManager, sizes: dict[str, int]) -> Iterator[tuple[LogLine, b
     """Every log, and whether its writes queue up."""
     for name, (start, end, durable, _), log in logs.survey():
         topic, _, partition = name.rpartition("-")
+        labels = braced({"topic": topic, "partition": partition})
         size = log.size_bytes if log is not None and log.touched else sizes.get(name, 0)
-        yield LogLine(topic, partition, size, start, end, durable), log is not None and log.is_behind
+        yield LogLine(labels, size, start, end, durable), log is not None and log.is_behind
 
 
 def _add_partitions(page: Exposition, lines: list[LogLine]) -> Sliced[None]:
     for field, name, doc in (
-        ("size_bytes", "klamm_log_size_bytes", "What a partition's log takes on disk, without its indexes."),
-        ("start_offset", "klamm_log_start_offset", "The first offset that there is."),
-        ("end_offset", "klamm_log_end_offset", "The next offset to be given out; its growth is the rate of records."),
-        ("durable_offset", "klamm_log_durable_offset", "All below it is flushed to the disk."),
+        (1, "klamm_log_size_bytes", "What a partition's log takes on disk, without its indexes."),
+        (2, "klamm_log_start_offset", "The first offset that there is."),
+        (3, "klamm_log_end_offset", "The next offset to be given out; its growth is the rate of records."),
+        (4, "klamm_log_durable_offset", "All below it is flushed to the disk."),
     ):
         page.gauge(name, doc)
-        for i, line in enumerate(lines):
-            page.add(getattr(line, field), topic=line.topic, partition=line.partition)
-            if i % _SLICE == _SLICE - 1:
-                yield
+        for some in sliced(lines, _SLICE):
+            for line in some:
+                page.add_with(line.labels, line[field])  # type: ignore[arg-type] # only the first is no number
+            yield
 
 
 def _add_topics(page: Exposition, partitions: Iterator[Partition]) -> Sliced[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +19,8 @@ from klamm.core.options import Options
 from klamm.log.manager import LogManager
 from klamm.server import metrics
 from klamm.server.node import Node, StartError
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 Samples: TypeAlias = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -253,3 +256,12 @@ def logs_of(keeper: Keeper) -> LogManager:
     logs = keeper.node._logs
     assert logs is not None
     return logs
+
+
+async def test_the_docs_have_every_name_and_no_other(start: Start) -> None:
+    keeper = await start()
+    await keeper.produce("orders", 1)
+    _, text = await keeper.get("/metrics")
+    served = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+    _, _, table = (DOCS / "metrics.md").read_text().partition("## All of them")
+    assert set(re.findall(r"`((?:klamm|process)_\w+)`", table)) == served
