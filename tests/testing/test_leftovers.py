@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import pytest
 
 import klamm.testing
-from klamm.testing.embedded.folder import ABANDONED_S, Folder
+from klamm.testing.embedded.folder import ABANDONED_S, Folder, make
 from klamm.testing.embedded.nursery import is_available
-from support.brokers import Watched, folders_in
+from support.brokers import LIMIT_S, Watched, folders_in, processes_with
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="watches processes that are not its own by pidfds")
 
@@ -150,6 +151,37 @@ def test_a_killed_parent_leaves_data_of_ones_own_in_good_order(start: Start, tmp
         assert broker.topics() == {"t": 1}
 
 
+RESTLESS = """
+import klamm.testing
+
+nursery = klamm.testing.Nursery() if {forked} else None
+while True:
+    print("start", flush=True)
+    broker = klamm.testing.broker(nursery=nursery)
+    broker.start()
+    print("started", flush=True)
+    broker.close()
+    print("closed", flush=True)
+"""
+
+
+def test_a_parent_that_is_killed_at_any_moment_leaves_nothing_behind(tmp: Path, forked: bool) -> None:
+    for lines in range(8):
+        process = subprocess.Popen([sys.executable, "-c", RESTLESS.format(forked=forked)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        for _ in range(lines):
+            assert process.stdout.readline()
+        process.kill()
+        process.communicate()
+    waited = threading.Event()
+    for _ in range(LIMIT_S * 20):
+        if not processes_with(f"TMPDIR={tmp}"):
+            break
+        waited.wait(0.05)  # there is no event for the end of processes that one does not know
+    assert processes_with(f"TMPDIR={tmp}") == []
+    assert folders_in(tmp) == set()
+
+
 def test_what_was_left_by_a_death_of_both_goes_with_the_next_start(tmp: Path) -> None:
     left, fresh = tmp / "klamm-test-left", tmp / "klamm-test-fresh"
     for folder in (left, fresh):
@@ -157,6 +189,8 @@ def test_what_was_left_by_a_death_of_both_goes_with_the_next_start(tmp: Path) ->
     old = left.stat().st_mtime - ABANDONED_S - 1
     os.utime(left, (old, old))
     held = Folder()
+    make(held.path)
+    held.hold()
     os.utime(held.path, (old, old))
     assert not left.exists()
     left.mkdir()

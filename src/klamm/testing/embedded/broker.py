@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from klamm.core.errors import ErrorCode
 from klamm.testing.embedded.channel import BrokerGone, Channel, Order
-from klamm.testing.embedded.folder import Folder
+from klamm.testing.embedded.folder import LOG_NAME, Folder
 from klamm.testing.embedded.nursery import Nursery, is_available
 from klamm.testing.embedded.process import Forked, Process, spawn
 
@@ -27,6 +27,8 @@ OptionValue: TypeAlias = str | int | float | Sequence[str]
 ANSWER_S = 30.0
 """How long the broker may take for anything but its start and its stop."""
 STOP_S = 20.0
+LEAVE_S = 5.0
+"""How long a broker may take to end by itself once it is not wanted any more; then it is killed."""
 LOG_TAIL_BYTES = 8192
 """What a message of failure quotes of the broker's log."""
 
@@ -139,19 +141,19 @@ class Broker:
             log_level=self._log_level,
         )
         ours, theirs = socket.socketpair()
-        with theirs, open(self._log_path(), "ab") as log:
+        with theirs:
             self._channel = Channel(ours, order)
             if self._nursery is None:
-                keep = (folder.lock_fd,)
-                self._process = spawn("child", theirs.fileno(), output_fd=log.fileno(), keep_fds=keep)
+                self._process = spawn("child", theirs.fileno())
             else:
-                self._nursery.fork(theirs.fileno(), log.fileno(), folder.lock_fd)
+                self._nursery.fork(theirs.fileno())
         try:
             pid = self._channel.unasked(self._start_timeout_s)
             if self._process is None and sys.platform == "linux":
                 self._process = Forked(os.pidfd_open(pid))
+            folder.hold()
             address = self._channel.unasked(self._start_timeout_s)
-        except (ValueError, BrokerGone, ProcessLookupError) as error:
+        except (ValueError, BrokerGone, ProcessLookupError, FileNotFoundError) as error:
             raise BrokerStartError(f"{error}{self._log_tail()}") from None
         host, _, port = address.rpartition(":")
         self._host, self._port, self._pid = host.strip("[]"), int(port), pid
@@ -182,13 +184,22 @@ class Broker:
                 self.stop()  # somebody wants the data: leave it in good order
             except (BrokerGone, ValueError):
                 pass
-        self._end_process()
+        self._let_go()
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
         if self._reserved is not None:
             self._reserved.close()
             self._reserved = None
+
+    def _let_go(self) -> None:
+        """Hang up, so that the broker ends and removes the folder itself: that works even if we are killed now."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None and self._process.wait(LEAVE_S):
+            self._process = None
+        self._end_process()
 
     def _end_process(self) -> None:
         if self._process is not None:
@@ -244,14 +255,13 @@ class Broker:
     @property
     def log(self) -> str:
         """What the broker has logged so far; `log_level` says how much that is."""
-        if self._folder is None:
-            return ""
-        with open(self._log_path(), encoding="utf-8", errors="replace") as file:
-            return file.read()
-
-    def _log_path(self) -> str:
-        assert self._folder is not None
-        return f"{self._folder.path}/broker.log"
+        if self._folder is not None:
+            try:
+                with open(f"{self._folder.path}/{LOG_NAME}", encoding="utf-8", errors="replace") as file:
+                    return file.read()
+            except FileNotFoundError:  # it did not get that far
+                pass
+        return ""
 
     def _log_tail(self) -> str:
         text = self.log[-LOG_TAIL_BYTES:].strip()

@@ -2,8 +2,9 @@
 
     python -c "... main(FD)"
 
-FD is its end of the control channel, whose first line says what to do. Standard output and error are the log file. The
-broker is the real one, with two things of its own: a clock that a test can move, and files that are not synced.
+FD is its end of the control channel, whose first line says what to do. It makes its folder, and only then watches its
+parent: so there is no moment at which the parent could die and leave a folder that nobody removes. The broker is the
+real one, with two things of its own: a clock that a test can move, and files that are not synced.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from klamm.testing.embedded.channel import MAX_LINE_BYTES, Order, decode, encode
+from klamm.testing.embedded.folder import LOG_NAME, make
 from klamm.testing.embedded.guard import Guard
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def main(fd: int) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     order = _read_order(sock)
-    _send(sock, encode({"id": 0, "ok": os.getpid()}))
+    _move_in(order, sock)
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
@@ -57,6 +59,20 @@ def _read_order(sock: socket.socket) -> Order:
             os._exit(0)
         line += byte
     return Order(**decode(bytes(line)))
+
+
+def _move_in(order: Order, sock: socket.socket) -> None:
+    """Make the folder, log to a file in it, and tell the parent."""
+    try:
+        make(order.folder)
+        log = os.open(f"{order.folder}/{LOG_NAME}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        _send(sock, encode({"id": 0, "error": f"{order.folder} cannot be made: {error.strerror}"}))
+        os._exit(2)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    _send(sock, encode({"id": 0, "ok": os.getpid()}))
 
 
 def _send(sock: socket.socket, line: bytes) -> None:

@@ -1,7 +1,8 @@
 """The temporary folder of an embedded broker, and how it goes away whatever happens.
 
-Three look after it, one behind the other. The test's process removes it when it is done with the broker. If that
-process dies, the broker does. If both are killed at once, the next start finds a folder that nobody holds a lock on.
+The test's process thinks of a name; the broker makes the folder, so there is none without a process that looks after
+it: it removes the folder when its parent hangs up or dies. If it was killed itself, the parent removes the folder; if
+both were killed, the next start does, because it finds a folder that nobody holds a lock on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 import time
 
 PREFIX = "klamm-test-"
+LOG_NAME = "broker.log"
 ABANDONED_S = 60
 """A folder without a lock is left alone for so long: its maker may be just about to take the lock."""
 MAX_SWEPT = 100
@@ -20,22 +22,44 @@ MAX_SWEPT = 100
 
 
 class Folder:
-    """Made empty and locked. The lock belongs to the open descriptor: a child that inherits it holds it too."""
+    """The parent's side: a name, and a lock from the moment that the folder is there."""
 
     def __init__(self) -> None:
-        _sweep(tempfile.gettempdir())
-        self.path = tempfile.mkdtemp(prefix=PREFIX)
-        self.lock_fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self.lock_fd, fcntl.LOCK_SH)
-        except OSError:  # some network file systems lock no folders; then none there is ever taken for abandoned
-            pass
+        where = tempfile.gettempdir()
+        _sweep(where)
+        self.path = os.path.join(where, PREFIX + os.urandom(8).hex())
+        self._lock_fd = -1
+
+    def hold(self) -> None:
+        """The broker has made it."""
+        if self._lock_fd < 0:
+            self._lock_fd = _lock(self.path)
 
     def remove(self) -> None:
         remove(self.path)
-        if self.lock_fd >= 0:
-            fd, self.lock_fd = self.lock_fd, -1
+        if self._lock_fd >= 0:
+            fd, self._lock_fd = self._lock_fd, -1
             os.close(fd)
+
+
+def make(path: str) -> int:
+    """The broker's side: make the folder, or take it over after a restart. The descriptor is a lock on it that lasts
+    as long as this process."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if os.lstat(path).st_uid != os.getuid():
+            raise
+    return _lock(path)
+
+
+def _lock(path: str) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+    except OSError:  # some network file systems lock no folders; then none there is ever taken for abandoned
+        pass
+    return fd
 
 
 def remove(path: str) -> None:

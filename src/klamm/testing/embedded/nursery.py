@@ -3,8 +3,8 @@
 For suites that want a fresh broker in each test; the pytest plugin keeps one for the session. Linux only: forking is
 not safe on macOS, and a forked broker is known by a pidfd. Elsewhere brokers are spawned one by one.
 
-A fork is requested with one byte, which carries the descriptors that the broker is born with: its channel, its log
-file, and the lock on its folder. The nursery answers nothing; the broker speaks for itself.
+A fork is requested with one byte, which carries the descriptor that the broker is born with, its channel. The nursery
+answers nothing; the broker speaks for itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import NoReturn
 from klamm.testing.embedded.process import Spawned, spawn
 
 _BROKER = ("klamm.testing.embedded.child", "klamm.testing.embedded.control", "klamm.core.env.unsynced")
-_FDS = 3
 _WAIT_S = 5.0
 
 
@@ -53,23 +52,22 @@ class Nursery:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def fork(self, channel_fd: int, output_fd: int, lock_fd: int) -> None:
+    def fork(self, channel_fd: int) -> None:
         """A broker is on its way; it tells its process id on the channel."""
         with self._lock:
             if self._sock is not None:
                 try:
-                    socket.send_fds(self._sock, [b"f"], [channel_fd, output_fd, lock_fd])
+                    socket.send_fds(self._sock, [b"f"], [channel_fd])
                     return
                 except OSError:  # somebody has killed it
                     self._close()
-            self._sock = self._start(output_fd)
-            socket.send_fds(self._sock, [b"f"], [channel_fd, output_fd, lock_fd])
+            self._sock = self._start()
+            socket.send_fds(self._sock, [b"f"], [channel_fd])
 
-    def _start(self, output_fd: int) -> socket.socket:
-        """What it has to say (that something cannot be imported) is for the log of its first broker."""
+    def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = spawn("nursery", theirs.fileno(), output_fd=output_fd)
+            self._process = spawn("nursery", theirs.fileno())
         ours.sendall(b"%d\n" % os.getpid())
         return ours
 
@@ -97,27 +95,29 @@ def main(fd: int) -> NoReturn:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    os.dup2(1, 2)  # to nowhere: whoever reads our parent's standard error must not have to wait for us
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies: nobody here waits for a broker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     parent = int(_first_line(sock))
     poll = select.poll()
     poll.register(sock, select.POLLIN)
+    timeout_ms: int | None = None
     if sys.platform == "linux":
         try:
             poll.register(os.pidfd_open(parent), select.POLLIN)
-        except ProcessLookupError:
-            os._exit(0)
+        except ProcessLookupError:  # it is dead already
+            timeout_ms = 0
     while True:
-        if {ready for ready, _ in poll.poll()} != {fd}:
+        # A request that waits is served even if the parent is dead: the broker will see that, and clean up after it.
+        if fd not in (ready for ready, _ in poll.poll(timeout_ms)):
             os._exit(0)
-        message, fds, _, _ = socket.recv_fds(sock, 1, _FDS)
+        message, fds, _, _ = socket.recv_fds(sock, 1, 1)
         if not message:
             os._exit(0)
         if os.fork() == 0:
-            _become_broker(sock, fds)
-        for each in fds:
-            os.close(each)
+            _become_broker(sock, fds[0])
+        os.close(fds[0])
 
 
 def _first_line(sock: socket.socket) -> bytes:
@@ -130,16 +130,12 @@ def _first_line(sock: socket.socket) -> bytes:
     return line
 
 
-def _become_broker(sock: socket.socket, fds: list[int]) -> NoReturn:
+def _become_broker(sock: socket.socket, channel_fd: int) -> NoReturn:
     from klamm.testing.embedded import child
 
     sock.close()
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    channel_fd, output_fd, _lock_fd = fds  # the lock is only held
-    os.dup2(output_fd, 1)
-    os.dup2(output_fd, 2)
-    os.close(output_fd)
     try:
         child.main(channel_fd)
     finally:  # what went wrong is for the log, and must never get back into the nursery's loop

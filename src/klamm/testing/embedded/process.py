@@ -67,8 +67,9 @@ class Forked:
         return True
 
 
-def spawn(module: str, fd: int, *, output_fd: int, keep_fds: tuple[int, ...] = ()) -> Spawned:
-    """Run `main(fd)` of a module of this package in a new interpreter."""
+def spawn(module: str, fd: int) -> Spawned:
+    """Run `main(fd)` of a module of this package in a new interpreter. Until it has a log, it writes to our standard
+    error: that something cannot be imported is for whoever runs the tests."""
     if not sys.executable:
         raise RuntimeError(
             "this Python does not know its own interpreter (sys.executable), so it cannot start a broker"
@@ -81,9 +82,8 @@ def spawn(module: str, fd: int, *, output_fd: int, keep_fds: tuple[int, ...] = (
         subprocess.Popen(
             [*command, "-c", program],
             stdin=subprocess.DEVNULL,
-            stdout=output_fd,
-            stderr=output_fd,
-            pass_fds=(fd, *keep_fds),
+            stdout=subprocess.DEVNULL,
+            pass_fds=(fd,),
             start_new_session=True,
         )
     )
