@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from support.java import KafkaTools
 from support.process import BrokerProcess
 
 
@@ -27,3 +28,8 @@ def topic(request: pytest.FixtureRequest, _topic_numbers: Callable[[], int]) -> 
 def _topic_numbers() -> Callable[[], int]:
     numbers = itertools.count()
     return lambda: next(numbers)
+
+
+@pytest.fixture(scope="session")
+def kafka_tools(tool: Callable[[str, str], str]) -> KafkaTools:
+    return KafkaTools(tool)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,43 +18,12 @@ from klamm.log.log import Log
 from klamm.log.results import Appended, LogState
 from klamm.records.compression import Codec
 from klamm.records.record import ControlType, EndMarker, Record, encode_batch, encode_end_marker
-from support.tools import unavailable
+from support.downloads import FETCH_LIMIT_S
+from support.java import KafkaTools
 
-KAFKA = "4.0.0"
 BATCHES = 600
-FETCH_LIMIT_S = 500  # a machine that has none of the jars yet
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>klamm</groupId><artifactId>dump-log</artifactId><version>1</version>
-<dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{KAFKA}</version></dependency></dependencies></project>"""
-
 
 pytestmark = pytest.mark.timeout(FETCH_LIMIT_S + 100)
-
-
-@pytest.fixture(scope="module")
-def dump_log(tool: Callable[[str, str], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    java, mvn = tool("java", "any Java from 17 on"), tool("mvn", "Maven, which fetches Kafka's jars")
-    folder = tmp_path_factory.mktemp("kafka")
-    (folder / "pom.xml").write_text(POM)
-    command = [mvn, "-q", "-B", "dependency:build-classpath", "-Dmdep.outputFile=classpath"]
-    try:
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=FETCH_LIMIT_S)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        unavailable(f"Kafka's jars are not to be had: {error}")
-    classpath = (folder / "classpath").read_text()
-
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [java, "-Xmx256m", "-cp", classpath, "kafka.tools.DumpLogSegments", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
 
 
 async def write_log(path: Path) -> LogState:
@@ -90,11 +57,11 @@ async def write_log(path: Path) -> LogState:
     return state
 
 
-def test_kafkas_dump_log_reads_our_segments(tmp_path: Path, dump_log: Callable[..., str]) -> None:
+def test_kafkas_dump_log_reads_our_segments(tmp_path: Path, kafka_tools: KafkaTools) -> None:
     state = asyncio.run(write_log(tmp_path / "t-0"))
     files = [str(f) for suffix in ("log", "index", "timeindex", "txnindex") for f in tmp_path.glob(f"t-0/*.{suffix}")]
     assert len(files) >= 12
-    text = dump_log("--deep-iteration", "--files", ",".join(files))
+    text = kafka_tools("kafka-dump-log", "--deep-iteration", "--files", ",".join(files))
     for complaint in ("mismatch", "not found", "out of order", "Corrupt", "isvalid: false", "rror"):
         assert complaint not in text
     assert len(re.findall(r"^baseOffset: ", text, re.M)) == BATCHES + BATCHES // 50
@@ -103,5 +70,5 @@ def test_kafkas_dump_log_reads_our_segments(tmp_path: Path, dump_log: Callable[.
     assert len(re.findall(r"^offset: \d+ position: ", text, re.M)) > 50
     assert len(re.findall(r"^timestamp: \d+ offset: ", text, re.M)) > 50
     indexes = ",".join(file for file in files if file.endswith("index") and not file.endswith("txnindex"))
-    sane = dump_log("--index-sanity-check", "--files", indexes)
+    sane = kafka_tools("kafka-dump-log", "--index-sanity-check", "--files", indexes)
     assert sane.count("passed sanity check") == sane.count("Dumping ") > 0

@@ -1,0 +1,73 @@
+"""Apache Kafka's own command line tools, under the names of their scripts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from support.downloads import fetched, run_client
+
+POM = Path(__file__).resolve().parents[1] / "clients" / "java" / "pom.xml"
+RUN_LIMIT_S = 100
+# A tool lives for a second: a small heap, and no compiler that would only be warm when it is over.
+FLAGS = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+MAIN = {
+    "kafka-acls": "AclCommand",
+    "kafka-broker-api-versions": "BrokerApiVersionsCommand",
+    "kafka-cluster": "ClusterTool",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "consumer.ConsoleConsumer",
+    "kafka-console-producer": "ConsoleProducer",
+    "kafka-delete-records": "DeleteRecordsCommand",
+    "kafka-dump-log": "DumpLogSegments",
+    "kafka-features": "FeatureCommand",
+    "kafka-get-offsets": "GetOffsetShell",
+    "kafka-leader-election": "LeaderElectionCommand",
+    "kafka-log-dirs": "LogDirsCommand",
+    "kafka-metadata-quorum": "MetadataQuorumCommand",
+    "kafka-producer-perf-test": "ProducerPerformance",
+    "kafka-reassign-partitions": "reassign.ReassignPartitionsCommand",
+    "kafka-topics": "TopicCommand",
+    "kafka-transactions": "TransactionsCommand",
+    "kafka-verifiable-producer": "VerifiableProducer",
+}
+
+
+class KafkaTools:
+    """`tools("kafka-topics", "--list", ...)` is what the tool prints."""
+
+    def __init__(self, tool: Callable[[str, str], str]) -> None:
+        self._java = tool("java", "any Java from 17 on")
+        found = re.search(r"<version>(\d+\.\d+\.\d+)</version>", POM.read_text())
+        assert found
+        self._jars = fetched(f"kafka-{found[1]}", lambda folder: fetch_jars(tool, folder))
+
+    def __call__(self, name: str, *arguments: str, stdin: str = "") -> str:
+        done = self.run(name, *arguments, stdin=stdin)
+        assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def refused(self, name: str, *arguments: str) -> str:
+        """What a tool says that does not succeed."""
+        done = self.run(name, *arguments)
+        assert done.returncode != 0, f"{name} should not succeed: {done.stdout}"
+        return done.stdout + done.stderr
+
+    def run(self, name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        main = MAIN[name] if MAIN[name].startswith("kafka.") else f"org.apache.kafka.tools.{MAIN[name]}"
+        return subprocess.run(
+            [self._java, *FLAGS, "-cp", f"{self._jars}/*", main, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=RUN_LIMIT_S,
+            check=False,
+        )
+
+
+def fetch_jars(tool: Callable[[str, str], str], folder: Path) -> None:
+    mvn = tool("mvn", "Maven, which fetches Kafka's jars")
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+    run_client("Apache Kafka from Maven", mvn, "-q", "-B", "-f", str(POM), *goal, cwd=folder)
