@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from klamm.core.errors import ErrorCode
     from klamm.testing.embedded.aio import AsyncBroker
-    from klamm.testing.embedded.broker import Broker, BrokerStartError, OptionValue, StoredRecord
+    from klamm.testing.embedded.broker import Broker, BrokerStartError
     from klamm.testing.embedded.channel import BrokerGone
     from klamm.testing.embedded.nursery import Nursery
+    from klamm.testing.embedded.values import OptionValue, StoredRecord
 
 __all__ = [
     "AsyncBroker",
@@ -43,6 +44,8 @@ _HOMES = {
     "BrokerGone": "klamm.testing.embedded.channel",
     "ErrorCode": "klamm.core.errors",
     "Nursery": "klamm.testing.embedded.nursery",
+    "OptionValue": "klamm.testing.embedded.values",
+    "StoredRecord": "klamm.testing.embedded.values",
 }
 
 

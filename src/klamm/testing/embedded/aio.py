@@ -9,7 +9,8 @@ from datetime import timedelta
 from types import TracebackType
 
 from klamm.core.errors import ErrorCode
-from klamm.testing.embedded.broker import Broker, OptionValue, StoredRecord
+from klamm.testing.embedded.broker import Broker
+from klamm.testing.embedded.values import OptionValue, StoredRecord
 
 
 class AsyncBroker:

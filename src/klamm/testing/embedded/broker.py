@@ -8,21 +8,18 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from klamm.core.errors import ErrorCode
 from klamm.testing.embedded.channel import BrokerGone, Channel, Order
 from klamm.testing.embedded.folder import LOG_NAME, Folder
 from klamm.testing.embedded.nursery import Nursery, is_available
 from klamm.testing.embedded.process import Forked, Process, spawn
-
-OptionValue: TypeAlias = str | int | float | Sequence[str]
-"""What an option may be given as; True and False too."""
+from klamm.testing.embedded.values import OptionValue, StoredRecord, dotted, error_code, option_text
 
 ANSWER_S = 30.0
 """How long the broker may take for anything but its start and its stop."""
@@ -37,17 +34,6 @@ _RESERVES_PORTS = sys.platform == "linux"
 
 class BrokerStartError(RuntimeError):
     """The broker did not start; the text says why."""
-
-
-class StoredRecord(NamedTuple):
-    """One record as the broker keeps it."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class Broker:
@@ -73,7 +59,7 @@ class Broker:
         self._data = None if data is None else os.path.abspath(os.fspath(data))
         self._log_level = log_level
         self._start_timeout_s = start_timeout
-        self._options = {_dotted(name): _option_text(value) for name, value in (options or {}).items()}
+        self._options = {dotted(name): option_text(value) for name, value in (options or {}).items()}
         if "log.dir" in self._options or "log.dirs" in self._options:
             raise ValueError("the folder of an embedded broker is named with data=...")
         self._nursery = nursery if nursery is not None and is_available() else None
@@ -275,7 +261,7 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int = 1, **configs: OptionValue) -> None:
         """Create a topic; its configs have Kafka's names with underscores for dots. ValueError if it cannot be."""
-        texts = {_dotted(config): _option_text(value) for config, value in configs.items()}
+        texts = {dotted(config): option_text(value) for config, value in configs.items()}
         self._call("create_topic", name=name, partitions=partitions, configs=texts)
 
     def topics(self) -> dict[str, int]:
@@ -286,10 +272,7 @@ class Broker:
     def records(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
         """All records of a topic, partition by partition, decompressed; what a test's own code has really written.
         For what fits into a test: ValueError above 32 MiB."""
-        return [
-            StoredRecord(index, offset, time, _bytes(key), _bytes(value), tuple((n, _bytes(v)) for n, v in headers))
-            for index, offset, time, key, value, headers in self._call("records", topic=topic, partition=partition)
-        ]
+        return [StoredRecord.from_json(*told) for told in self._call("records", topic=topic, partition=partition)]
 
     # -- faults
 
@@ -339,7 +322,7 @@ class Broker:
         """Answer the next requests of an API with an error, without doing what they ask; `times=None`: until
         `clear_faults`. `fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=3)`. Faults of an API come one after the
         other, in the order in which they were asked for."""
-        self._call("fail", api=api, code=_error_code(error), times=times)
+        self._call("fail", api=api, code=error_code(error), times=times)
 
     def drop_after(self, api: str | int = "Produce", times: int | None = 1) -> None:
         """Do what the next requests of an API ask for, and cut the connection instead of answering: the client cannot
@@ -373,31 +356,3 @@ class Broker:
             return self._channel.call(command, ANSWER_S, **arguments)
         except BrokerGone as gone:
             raise BrokerGone(f"{gone}{self._log_tail()}") from None
-
-
-def _dotted(name: str) -> str:
-    return name.replace("_", ".")
-
-
-def _option_text(value: OptionValue) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str | int | float):
-        return str(value)
-    return ",".join(value)
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else b64decode(text)
-
-
-def _error_code(error: ErrorCode | str | int) -> int:
-    if not isinstance(error, str):
-        return int(error)
-    try:
-        return ErrorCode[error.upper()]
-    except KeyError:
-        import difflib
-
-        near = difflib.get_close_matches(error.upper(), ErrorCode.__members__, n=1)
-        raise ValueError(f"{error} is no error of Kafka's" + (f"; did you mean {near[0]}?" if near else "")) from None

@@ -32,9 +32,9 @@ class Guard:
         self._poll = select.poll()
         self._poll.register(channel_fd, 0)  # hang-ups are always told
         self._thread = threading.Thread(target=self._watch, name="klamm-guard", daemon=True)
-        is_orphan = not self._register_parent()
-        if is_orphan:
-            self._end()
+        if not self._register_parent():
+            remove(order.folder)
+            os._exit(0)
         self._thread.start()
 
     def _register_parent(self) -> bool:
@@ -50,9 +50,6 @@ class Guard:
 
     def _watch(self) -> None:
         self._poll.poll()
-        self._end()
-
-    def _end(self) -> NoReturn:
         self._ending = True
         if self._order.keep:
             self._stop()
