@@ -143,6 +143,8 @@ class LogBase:
                 segments = self._loaded()
                 self._producers = producers_at(self.env.files, segments, self.end_offset, self._clock.time_ms())
             except (OSError, CorruptBatch) as error:
+                if passes(error):
+                    raise
                 self._fail(f"the state of its producers cannot be read: {error}")
                 return ProducerStates()
         return self._producers
@@ -153,6 +155,8 @@ class LogBase:
             try:
                 self._epochs, rebuilt = load_epochs(self.env.files, self.path, self._loaded().items)
             except (OSError, CorruptBatch) as error:
+                if passes(error):
+                    raise
                 self._fail(f"its leader epochs cannot be read: {error}")
                 return LeaderEpochs()
             self._epochs_dirty |= rebuilt
@@ -161,7 +165,9 @@ class LogBase:
     # ---- opening
 
     def load(self) -> None:
-        """Look at the folder of a log that was closed cleanly. Done at first use; may be run in the executor before."""
+        """Look at the folder of a log that was closed cleanly. Done at first use; may be run in the executor before.
+
+        OSError where the trouble may pass, as with too many open files: whoever comes next tries again."""
         if self._segments is not None or self.failure is not None:
             return
         try:
@@ -170,6 +176,8 @@ class LogBase:
             self._recover(self.state())  # somebody has changed the files since the clean stop
             return
         except OSError as error:
+            if passes(error):
+                raise
             self._fail(f"cannot be opened: {error}")
             return
         self._adopt(segments)
@@ -581,3 +589,8 @@ class LogBase:
         if self._segments is not None:
             self._segments.use(self.handles)
         self._segments = self._active = self._reader = None
+
+
+def passes(error: Exception) -> bool:
+    """Whether what failed may well work the next time."""
+    return isinstance(error, OSError) and error.errno in PASSING

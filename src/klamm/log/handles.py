@@ -26,12 +26,20 @@ class Holder(Protocol):
 
 
 class Handles:
-    __slots__ = ("_mapped", "_max_mapped", "_max_open", "_open", "files")
+    """`shared`: by whoever reads on the loop. Handles of one thread, or of one call, close at once instead."""
+
+    __slots__ = ("_mapped", "_max_mapped", "_max_open", "_open", "_shared", "files")
 
     def __init__(
-        self, files: Files, *, max_open: int = MAX_OPEN_SEGMENTS, max_mapped: int = MAX_MAPPED_SEGMENTS
+        self,
+        files: Files,
+        *,
+        max_open: int = MAX_OPEN_SEGMENTS,
+        max_mapped: int = MAX_MAPPED_SEGMENTS,
+        shared: bool = False,
     ) -> None:
         self.files = files
+        self._shared = shared
         self._max_open = max_open
         self._max_mapped = max_mapped
         self._open: dict[Holder, None] = {}  # oldest first
@@ -75,15 +83,16 @@ class Handles:
         if self._mapped.pop(holder, holder) is None:
             holder.drop_maps()
 
-    @staticmethod
-    def _close(holder: Holder) -> None:
-        """Close at the end of this turn of the loop: an answer that is being put together may hold a range of the file
-        that nobody has pinned yet."""
+    def _close(self, holder: Holder) -> None:
+        """Close, if shared at the end of this turn of the loop: an answer that is being put together may hold a range
+        of the file that nobody has pinned yet."""
         file, holder.file = holder.file, None
         assert file is not None
         try:
-            loop = asyncio.get_running_loop()
+            loop = asyncio.get_running_loop() if self._shared else None
         except RuntimeError:
+            loop = None
+        if loop is None:
             file.close()
         else:
             loop.call_soon(file.close)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from klamm.core.env import Buffer, Env, FileRange
 from klamm.core.errors import ErrorCode
 from klamm.log import timestamps
-from klamm.log.base import FRESH, LogBase
+from klamm.log.base import FRESH, LogBase, passes
 from klamm.log.config import LogConfig
 from klamm.log.handles import Handles
 from klamm.log.producer_state import Duplicate
@@ -77,8 +77,8 @@ class Log(LogBase):
 
     def append(self, batches: WritableBuffer, *, leader_epoch: int, from_client: bool = True) -> Appended | Rejected:
         """Check a batch, give it its offsets, in place, and write it. The broker's own appends may hold several."""
-        if self._segments is None:
-            self.load()
+        if self._segments is None and (unloaded := self._load_now()) is not None:
+            return unloaded
         if self.failure is not None:
             return self._refused(batches)
         config = self.config
@@ -111,8 +111,8 @@ class Log(LogBase):
         except BatchError as error:
             return Rejected(error.code, str(error))
         except OSError as error:
-            if header.producer_id >= 0:
-                self.producers.not_written(header)
+            if header.producer_id >= 0 and self._producers is not None:
+                self._producers.not_written(header)
             return self._write_failed(error, None)
         if config.log_append_time:
             stamp_append_time(batches, 0, now_ms)
@@ -130,6 +130,14 @@ class Log(LogBase):
         if leader_epoch != self._epoch:
             self._new_epoch(leader_epoch, base_offset)
         return _new(Appended, (base_offset, last_offset, now_ms if config.log_append_time else -1, False))
+
+    def _load_now(self) -> Rejected | None:
+        """Why the log cannot be loaded at the moment, if it cannot."""
+        try:
+            self.load()
+        except OSError as error:
+            return self._unreadable(error)
+        return None
 
     def _refused(self, batches: WritableBuffer) -> Rejected:
         """The log is offline. If only until it is cut back, because the disk was full, it matters who was refused: what
@@ -162,8 +170,8 @@ class Log(LogBase):
     def append_as_follower(self, batches: Buffer) -> Appended | Rejected:
         """Append what the leader sent, as it is: offsets, epochs and timestamps are the leader's. A partial batch at
         the end, as fetch answers have, is left out."""
-        if self._segments is None:
-            self.load()
+        if self._segments is None and (unloaded := self._load_now()) is not None:
+            return unloaded
         if self.failure is not None:
             return self._offline()
         now_ms = self._clock.time_ms()
@@ -323,13 +331,13 @@ class Log(LogBase):
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.name} has offsets {self.start_offset} to {end_offset}, not {offset}",
             )
-        if offset >= end_offset or offset >= limit:
+        if offset >= end_offset or offset >= limit or (max_bytes <= 0 and not min_one):
             return None
-        if self._reader is None:
-            self.load()
-            if self._reader is None:
-                return self._offline()
         try:
+            if self._reader is None:
+                self.load()
+                if self._reader is None:
+                    return self._offline()
             return self._reader.read(offset, max_bytes, limit=limit, end_offset=end_offset, min_one=min_one)
         except (OSError, CorruptBatch) as error:
             return self._unreadable(error)
@@ -340,20 +348,20 @@ class Log(LogBase):
 
     def offset_for_timestamp(self, timestamp: int, limit: int) -> TimestampOffset | Rejected | None:
         """The first record at or after the timestamp, below `limit`."""
-        segments = self._loaded()
-        if self.failure is not None:  # maybe only now: this was the first to look into its files
-            return self._offline()
         try:
+            segments = self._loaded()
+            if self.failure is not None:  # maybe only now: this was the first to look into its files
+                return self._offline()
             return timestamps.first_at_or_after(segments, timestamp, self.start_offset, min(limit, self.end_offset))
         except (OSError, BatchError) as error:
             return self._unreadable(error)
 
     def max_timestamp_offset(self) -> TimestampOffset | Rejected | None:
         """The record with the largest timestamp."""
-        segments = self._loaded()
-        if self.failure is not None:
-            return self._offline()
         try:
+            segments = self._loaded()
+            if self.failure is not None:
+                return self._offline()
             return timestamps.latest(segments, self.start_offset, self.end_offset)
         except (OSError, BatchError) as error:
             return self._unreadable(error)
@@ -385,13 +393,13 @@ class Log(LogBase):
         """Take segments out of the log that retention does not keep, or that are below its start; the paths of their
         files, renamed, for whoever removes them later. Nothing at or above `limit_offset` goes.
 
-        Only what is below the recovery point goes: by then the name of the segment that follows is durable, and a crash
-        cannot leave the log without any. So an expired active segment is finished now and goes in the next round."""
+        Only what is flushed goes: by then the name of the segment that follows is durable, and a crash cannot leave the
+        log without any. So an expired active segment is finished now and goes in the next round."""
         if self.failure is not None:
             return []
         was_touched = self.touched
-        segments = self._loaded()
         try:
+            segments = self._loaded()
             active = self._active if self._position and self.end_offset <= limit_offset else None
             if active is not None and is_expired(active, self.config, now_ms):
                 self._roll(now_ms)
@@ -400,16 +408,15 @@ class Log(LogBase):
             if count:
                 return self._delete(segments, count)
         except (OSError, CorruptBatch) as error:
-            self._fail(f"old segments cannot be deleted: {error}")
-            self._tell()
+            if not passes(error):  # else the next round tries again
+                self._fail(f"old segments cannot be deleted: {error}")
+                self._tell()
         if not was_touched:
             self._unload()
         return []
 
     def _delete(self, segments: Segments, count: int) -> list[str]:
-        removed = segments.items[:count]
         renamed = segments.set_aside(count)
-        self._rolled = [entry for entry in self._rolled if entry[0] not in removed]
         self._names_made += 1
         self.advance_start_offset(max(self.start_offset, segments.items[0].base_offset))
         if self._reader is not None:

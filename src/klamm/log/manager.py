@@ -93,7 +93,7 @@ class LogManager:
     ) -> None:
         self.env = env
         self.folder = folder
-        self.handles = Handles(env.files, max_open=max_open_segments)
+        self.handles = Handles(env.files, max_open=max_open_segments, shared=True)
         self.remover = Remover(env)
         self.was_clean = False  # the last stop
         self.watermark: Callable[[Log], int] = _end_offset

@@ -126,6 +126,8 @@ class _Recovery:
             segment.indexes()  # made anew here if need be, rather than on the loop later
         self.producers, offset = newest_snapshot(self.files, segments, base)
         replay(segments, self.producers, offset, base, now_ms)
+        if first and offset != base:  # the crash came before it was written: the segments before may go any time
+            self.snapshots.append((base, self.producers.snapshot(base)))
         self.epochs, _ = load_epochs(self.files, self.folder, segments.items[:first])
         self.epochs.truncate_from_end(base)
 
@@ -196,7 +198,7 @@ class _Recovery:
             segment.transactions().sync()
         # even if nothing was cut here: a truncation that the crash has interrupted may not be durable yet
         self.files.sync_dir(self.folder)
-        if not self.cut and self.end == self.checkpoint.recovery_point:
+        if not self.cut and self.end == self.checkpoint.recovery_point and not self.snapshots:
             return True
         try:
             for segment in segments.items[first:-1]:

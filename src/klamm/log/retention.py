@@ -21,12 +21,13 @@ def is_expired(segment: Segment, config: LogConfig, now_ms: int) -> bool:
 
 def deletable(segments: Segments, config: LogConfig, now_ms: int, start_offset: int, limit_offset: int) -> int:
     """How many of the oldest segments may go: past the retention time, above the retention size, or below the log's
-    start. Never the active one, and none that reaches above the limit."""
+    start. Never the active one, none that reaches above the limit, and none whose end is not flushed yet: until then
+    nothing but its batches says where the producers are, and the name of the next segment may not be durable."""
     excess = segments.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
     count = 0
     for segment in segments.items[: MAX_SEGMENTS_AT_ONCE + 1]:
         following = segment.next_offset
-        if following is None or following > limit_offset or count == MAX_SEGMENTS_AT_ONCE:
+        if following is None or following > limit_offset or segment.growing or count == MAX_SEGMENTS_AT_ONCE:
             break
         if segment.size <= excess:
             excess -= segment.size

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 CONSUMER = -1  # the replica id of everybody who is not a follower
 
+MAX_RANGES = 1000
+"""Partitions that one answer carries records of: each is an open file until the answer is sent. The others are there
+for the next fetch, as if the answer's bytes were used up."""
+
 
 class Wanted:
     """One partition that a fetcher asks for, and from where. Also what its session remembers of the last answer."""
@@ -135,7 +139,7 @@ def read_all(
     """
     results: list[Fetched] = []
     left = limits.max_bytes
-    found = 0
+    found = ranges = 0
     urgent = False
     for slot, want in enumerate(wanted):
         result = known[slot] if known is not None else None
@@ -144,6 +148,9 @@ def read_all(
             if result.records is not None:
                 left -= result.records.size
                 found += result.records.size
+                ranges += 1
+                if ranges == MAX_RANGES:
+                    left = 0
         if result.error or result.diverging is not None or result.preferred_replica >= 0:
             urgent = True
         results.append(result)

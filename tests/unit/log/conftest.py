@@ -91,7 +91,7 @@ class World:
         self.files = self.disk.mount()
         self.executor.jobs.clear()
         self.env = Env(self.clock, Random(0), self.files, self.executor, None)  # type: ignore[arg-type]
-        self.handles = Handles(self.files, max_open=3, max_mapped=2)
+        self.handles = Handles(self.files, max_open=3, max_mapped=2, shared=True)
 
     def open(self, state: LogState | None, checkpoint: LogState | None = None) -> Log:
         self.log = Log.open(

@@ -10,7 +10,7 @@ import pytest
 from klamm.core.errors import ErrorCode
 from klamm.log.results import Appended, Rejected
 from klamm.log.writer import MAX_QUEUED_BYTES, SLOW_WRITE_S
-from klamm.testing.sim.faults import NAME, SYNC, WRITE
+from klamm.testing.sim.faults import NAME, READ, SYNC, WRITE
 
 
 def bases(world: Any) -> list[int]:
@@ -55,6 +55,19 @@ def test_an_error_at_any_operation_is_answered_and_nothing_acknowledged_is_lost(
     world.kill()
     assert world.log.failure is None
     assert bases(world) == list(range(len(acknowledged)))
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_too_many_open_files_when_a_log_is_first_used_pass(world: Any, after: int) -> None:
+    for i in range(5):
+        world.append(1, 20, base_sequence=i, producer_id=1, producer_epoch=0)
+    world.reopen()
+    world.disk.faults.fail(READ, after=after, code=errno.EMFILE)
+    world.do(world.log.read, 2, 100, limit=100)
+    world.append(1, 20, base_sequence=5, producer_id=1, producer_epoch=0)
+    assert world.log.failure is None
+    world.append(1, 20, base_sequence=5, producer_id=1, producer_epoch=0)
+    assert bases(world) == list(range(6))
 
 
 def test_a_broken_disk_takes_the_log_offline(world: Any) -> None:

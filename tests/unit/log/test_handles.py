@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from klamm.log.handles import Handles
@@ -67,3 +68,13 @@ def test_all_used_still_finds_one_to_close() -> None:
         handles.opened(holder)
         holder.file_used = True
     assert len(closed) == 3 and handles.open_count == 2
+
+
+async def test_shared_ones_stay_open_until_the_turn_is_over() -> None:
+    closed: list[str] = []
+    handles = Handles(None, shared=True)  # type: ignore[arg-type]
+    handles.opened(holder := Holder("a", closed))
+    handles.forget(holder)
+    assert closed == []
+    await asyncio.sleep(0)
+    assert closed == ["a"]

@@ -154,3 +154,22 @@ def test_a_power_loss_after_a_deletion_keeps_what_was_kept(make_world: Any, seed
     world.power_loss()
     assert world.log.failure is None
     assert bases(world)[-len(kept) :] == kept
+
+
+@pytest.mark.parametrize("crash_first", [False, True])
+def test_what_producers_have_sent_is_known_after_their_segment_is_gone(world: Any, crash_first: bool) -> None:
+    """Also if the segment that follows is so new that no snapshot of the producers was written at its start."""
+    mine = {"producer_id": 1, "producer_epoch": 0}
+    world.append(1, 20, base_sequence=0, **mine)
+    world.flush()
+    world.save()
+    world.executor.hold = True  # the flush that comes with the next segment
+    world.do(world.log.roll)
+    if crash_first:
+        world.kill()
+    world.executor.hold = False
+    world.configure(retention_bytes=0)
+    delete(world)
+    world.kill()
+    again = world.append(1, 20, base_sequence=0, **mine)
+    assert (again.base_offset, again.duplicate) == (0, True)
