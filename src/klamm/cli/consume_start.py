@@ -71,14 +71,16 @@ async def find_start(
     from klamm.client import EARLIEST, LATEST
 
     places = list(places)
-    first = {p: o.offset for p, o in (await cluster.offsets(dict.fromkeys(places, EARLIEST))).items()}
+    first: dict[tuple[str, int], int] = {
+        p: o.offset for p, o in (await cluster.offsets(dict.fromkeys(places, EARLIEST))).items()
+    }
     latest = await cluster.offsets(dict.fromkeys(places, LATEST), read_committed=read_committed)
-    last = {p: o.offset for p, o in latest.items()}
+    last: dict[tuple[str, int], int] = {p: o.offset for p, o in latest.items()}
     at_ms = wanted.at_ms if wanted.ago_ms is None else now_ms - wanted.ago_ms
     if at_ms is not None:
         found = await cluster.offsets(dict.fromkeys(places, max(0, at_ms)))
-        start = {place: last[place] if at.offset < 0 else at.offset for place, at in found.items()}
-        return Plan(dict(start), dict(last), [])
+        start: dict[tuple[str, int], int] = {p: last[p] if at.offset < 0 else at.offset for p, at in found.items()}
+        return Plan(start, last, [])
     return offsets_for(wanted, first, last)
 
 

@@ -136,13 +136,13 @@ async def _chunks(fd: int) -> AsyncIterator[bytes]:
 
 async def _readable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
     """Until a read would not wait. A plain file is always readable, which is why it cannot be watched."""
-    ready = loop.create_future()
+    ready = asyncio.Event()
     try:
-        loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+        loop.add_reader(fd, ready.set)
     except PermissionError:
         await asyncio.sleep(0)
         return
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(fd)
