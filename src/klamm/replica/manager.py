@@ -18,7 +18,7 @@ from klamm.metadata.replay import Delta
 from klamm.metadata.topic_config import log_config
 from klamm.replica.deletion import DeletedBelow, delete_records
 from klamm.replica.partition import Partition
-from klamm.replica.recoding import Recoder
+from klamm.replica.recoding import INLINE_BYTES, Recoder
 
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
 
@@ -26,11 +26,13 @@ INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
 class ReplicaManager:
     __slots__ = ("_by_id", "_by_name", "_image", "_node_id", "_options", "_recoder", "fetch_max_bytes", "logs")
 
-    def __init__(self, node_id: int, logs: LogManager, options: Options) -> None:
+    def __init__(
+        self, node_id: int, logs: LogManager, options: Options, *, recode_inline_bytes: int = INLINE_BYTES
+    ) -> None:
         self._node_id = node_id
         self.logs = logs
         self._options = options
-        self._recoder = Recoder(logs.env.executor)
+        self._recoder = Recoder(logs.env.executor, recode_inline_bytes)
         self._image = EMPTY
         self._by_name: dict[str, dict[int, Partition]] = {}  # only what was asked for
         self._by_id: dict[bytes, dict[int, Partition]] = {}  # the same inner dicts

@@ -20,7 +20,7 @@ from klamm.log.results import Appended, Rejected
 from klamm.records.batch import TRANSACTIONAL, BatchError
 from klamm.replica.fetch import CONSUMER, Fetched, Limits, Wanted
 from klamm.replica.produce import ALL
-from klamm.replica.recoding import Deferred, Line, Recoder, is_as_wanted, recoded_inline
+from klamm.replica.recoding import Deferred, Line, Recoder, is_as_wanted
 
 if TYPE_CHECKING:
     from klamm.replica.purgatory import Delayed
@@ -145,12 +145,12 @@ class Partition:
         if self.line is None:
             if wanted is None:
                 return self.append(records, acks, as_is=True)
-            recoded = recoded_inline(records, wanted)
+            assert self.recoder is not None, "a partition of a broker has one"
+            recoded = self.recoder.at_once(records, wanted)
             if isinstance(recoded, Rejected):
                 return recoded
             if recoded is not None:
                 return self.append(recoded, acks, as_is=True)
-            assert self.recoder is not None, "a partition of a broker has one"
             self.line = Line(self, self.recoder)
         return self.line.put(records, acks, wanted)
 

@@ -46,16 +46,6 @@ def is_as_wanted(records: WritableBuffer, wanted: Compression | None) -> bool:
     )
 
 
-def recoded_inline(records: WritableBuffer, wanted: Compression) -> bytearray | Rejected | None:
-    """The batch compressed as wanted; None if that would take too long here."""
-    if len(records) > INLINE_BYTES:
-        return None
-    try:
-        return recompress(records, wanted, INLINE_BYTES)
-    except BatchError as error:
-        return None if error.code == ErrorCode.MESSAGE_TOO_LARGE else Rejected(error.code, str(error))
-
-
 def _recoded(records: bytearray, wanted: Compression) -> bytearray | Rejected:
     """In a thread."""
     try:
@@ -79,15 +69,25 @@ class _Entry:
 
 
 class Recoder:
-    """The threads of all partitions."""
+    """What compresses for all partitions, at once or in threads."""
 
-    __slots__ = ("_executor", "_jobs", "_running", "closed")
+    __slots__ = ("_executor", "_inline_bytes", "_jobs", "_running", "closed")
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, inline_bytes: int = INLINE_BYTES) -> None:
         self._executor = executor
+        self._inline_bytes = inline_bytes
         self._jobs: deque[_Entry] = deque()
         self._running = 0
         self.closed = False
+
+    def at_once(self, records: WritableBuffer, wanted: Compression) -> bytearray | Rejected | None:
+        """The batch compressed as wanted; None if that would take too long here."""
+        if len(records) > self._inline_bytes:
+            return None
+        try:
+            return recompress(records, wanted, self._inline_bytes)
+        except BatchError as error:
+            return None if error.code == ErrorCode.MESSAGE_TOO_LARGE else Rejected(error.code, str(error))
 
     def submit(self, entry: _Entry) -> None:
         self._jobs.append(entry)
@@ -159,13 +159,17 @@ class Line:
             self._settle(entry)
 
     def _settle(self, entry: _Entry) -> None:
+        """Must not raise: those behind it in the line have to be served, and whoever waits for it to be told."""
         outcome, future, partition = entry.outcome, entry.future, self._partition
         result: Appended | Rejected | Deferred | BaseException
         if self._recoder.closed:
             result = _STOPPED
         elif isinstance(outcome, bytearray):
-            result = partition.append(outcome, entry.acks, as_is=True)
-            partition.wake()
+            try:
+                result = partition.append(outcome, entry.acks, as_is=True)
+                partition.wake()
+            except Exception as error:  # noqa: BLE001 - it goes to who waits, as from any other handler
+                result = error
         else:
             assert outcome is not None, "not ready"
             result = outcome

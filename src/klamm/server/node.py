@@ -38,6 +38,7 @@ from klamm.metadata.topic_config import log_config, warn_of_compaction, warn_of_
 from klamm.replica.manager import ReplicaManager
 from klamm.replica.producer_ids import ProducerIds
 from klamm.replica.purgatory import Purgatory
+from klamm.replica.recoding import INLINE_BYTES
 from klamm.replica.sessions import FetchSessions
 from klamm.server.dispatch import Dispatcher
 from klamm.server.lag import LoopLag
@@ -79,6 +80,7 @@ class Node:
         *,
         max_open_segments: int = MAX_OPEN_SEGMENTS,
         many_logs: int = MANY_LOGS,
+        recode_inline_bytes: int = INLINE_BYTES,
     ) -> None:
         self.env = env
         self.data = data
@@ -86,6 +88,7 @@ class Node:
         self.lag = LoopLag(env.clock)
         self._max_open_segments = max_open_segments
         self._many_logs = many_logs
+        self._recode_inline_bytes = recode_inline_bytes
         self.running: Running | None = None
         self._started = False
         self._broken = asyncio.Event()
@@ -126,7 +129,7 @@ class Node:
         publisher.subscribe(live.apply)
         controller = self._controller = Controller(env, store, publisher, live.current)
         logs = self._logs = await self._open_logs(folder, publisher, live)
-        replicas = ReplicaManager(node_id, logs, live.current)
+        replicas = ReplicaManager(node_id, logs, live.current, recode_inline_bytes=self._recode_inline_bytes)
         publisher.subscribe(replicas.apply)
         apis = registry.load()
         broker = Broker(

@@ -211,3 +211,24 @@ async def test_a_broker_that_stops_appends_nothing_more(node: Any, tools: Any) -
     assert node.partition().log.end_offset == 0
     late = node.partition().append(bytearray(tools.batch(LARGE)), -1)
     assert isinstance(await late, Rejected)
+
+
+async def test_an_append_that_fails_unexpectedly_is_told_and_the_line_goes_on(
+    node: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.create(compression_type="gzip")
+    log = node.partition().log
+    append = type(log).append
+    failures = iter([ValueError("a fault of ours")])
+
+    def fail_once(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return append(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(log), "append", fail_once)
+    first, second = (node.begin(produce(tools.batch(value)), 9) for value in (LARGE, SMALL))
+    with pytest.raises(ValueError, match="a fault of ours"):
+        await tools.finished(first)
+    await tools.finished(second)
+    assert await values(node) == [SMALL]

@@ -34,6 +34,8 @@ def some_configs(rng: Random) -> dict[str, str]:
         configs["segment.bytes"] = str(rng.choice((500, 2000)))
         configs["retention.bytes"] = str(rng.choice((0, 2000, 10_000)))
         configs["file.delete.delay.ms"] = str(rng.choice((0, 200)))
+    if rng.random() < 0.25:
+        configs["compression.type"] = rng.choice(("uncompressed", "gzip", "lz4", "zstd"))
     return configs
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from klamm.core.options import Options
 from klamm.log.closing import MANY_LOGS
+from klamm.replica.recoding import INLINE_BYTES
 from klamm.server.node import Node
 from klamm.testing.sim.broker.admin import Admin, some_configs
 from klamm.testing.sim.broker.chaos import Chaos, Ending
@@ -64,6 +65,8 @@ class Scenario:
         self._process: SimNode | None = None
         self._broker: Node | None = None
         self._many_logs = world.random("closing").choice((1, 1, MANY_LOGS))  # synced together when it stops, or not
+        # What a topic wants compressed in another way goes through threads, or not.
+        self._recode_inline_bytes = world.random("recoding").choice((0, 200, INLINE_BYTES))
 
     async def run(self) -> None:
         await self._start()
@@ -158,7 +161,13 @@ class Scenario:
         self.lab.gate.set()
 
     async def _boot(self, process: SimNode) -> Node:
-        node = Node(process.env, DATA, Options.from_mapping(OPTIONS), many_logs=self._many_logs)
+        node = Node(
+            process.env,
+            DATA,
+            Options.from_mapping(OPTIONS),
+            many_logs=self._many_logs,
+            recode_inline_bytes=self._recode_inline_bytes,
+        )
         await node.start()
         return node
 
