@@ -1,0 +1,111 @@
+"""kafka-python's own integration tests, from its source archive, as its authors run them against Apache Kafka.
+
+The archive is of the version that requirements/dev.txt pins, by the same hashes. It lacks two modules of its test
+package, which only start brokers: ours is running already.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.downloads import FETCH_LIMIT_S, fetched, run_client
+from support.process import BrokerProcess
+
+REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "dev.txt"
+RUN_LIMIT_S = 400
+KAFKA_VERSION = "4.3"
+# The suite expects four partitions, and asks for replicas on broker 0 by its number.
+BROKER_OPTIONS = {"num.partitions": 4, "node.id": 0}
+FILES = ["test_admin_integration.py", "test_consumer_integration.py", "test_producer_integration.py"]
+NEED_GROUPS = {
+    "test_delete_groups",
+    "test_delete_groups_with_errors",
+    "test_describe_group_exists",
+    "test_group",
+    "test_heartbeat_thread",
+    "test_kafka_consumer__offset_commit_resume",
+    "test_kafka_consumer_max_bytes_one_msg",
+}
+NEED_TRANSACTIONS = {"test_transactional_producer_messages", "test_transactional_producer_offsets"}
+FOR_OLD_BROKERS = {"test_kafka_consumer_offsets_for_time_old"}
+SERVICE = '''
+class ExternalService:
+    """A broker that somebody else has started and will stop."""
+
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        pass
+
+    close = dump_logs = open
+
+
+class SpawnedService:
+    def __init__(self, *_):
+        raise AssertionError("these tests start no broker")
+'''
+
+pytestmark = pytest.mark.timeout(FETCH_LIMIT_S + RUN_LIMIT_S)
+
+
+def fetch_source(folder: Path, requirement: str) -> None:
+    wanted = folder / "requirement.txt"
+    wanted.write_text(requirement)
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
+    run_client("kafka-python's source", *pip, "--require-hashes", "-r", str(wanted), "-d", str(folder), cwd=folder)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as source:
+        source.extractall(folder, filter="data")
+    (root,) = folder.glob("*/")
+    (root / "test" / "__init__.py").touch()
+    (root / "test" / "service.py").write_text(SERVICE)
+
+
+@pytest.fixture(scope="session")
+def source() -> Path:
+    pinned = re.search(r"^kafka-python==(\S+)(?: .*\\\n(?:\s+--hash=.*\n)+)", REQUIREMENTS.read_text(), re.M)
+    assert pinned
+    folder = fetched(f"kafka-python-{pinned[1]}", lambda folder: fetch_source(folder, pinned[0]))
+    (root,) = folder.glob("*/")
+    return root
+
+
+def test_all_that_need_no_groups_or_transactions_pass(
+    source: Path, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    left_out = NEED_GROUPS | NEED_TRANSACTIONS | FOR_OLD_BROKERS
+    files = [source / "test" / "integration" / name for name in FILES]
+    there = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.M)}
+    assert left_out <= there, "a test that is left out is not there any more"
+    broker = start_broker(options=BROKER_OPTIONS)
+    report = tmp_path / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:klamm", f"--junitxml={report}"]
+    command += ["--timeout=60", "--timeout-method=signal", "-o", "log_level=WARNING", "--tb=short"]
+    command += [f"--deselect={file.relative_to(source)}::{name}" for file in files for name in sorted(left_out)]
+    environment = {
+        "KAFKA_ROOT": str(source),
+        "KAFKA_VERSION": KAFKA_VERSION,
+        "KAFKA_URI": f"kafka://{broker.bootstrap}",
+    }
+    done = subprocess.run(
+        [*command, *map(str, files)],
+        cwd=source,
+        env={**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=RUN_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+    cases = [case for case in ET.parse(report).iter("testcase") if case.find("skipped") is None]
+    assert {str(case.get("name")).partition("[")[0] for case in cases} == there - left_out
