@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,11 +16,37 @@ PORT = "127.0.0.1:9092"
 
 
 def test_the_python_example_prints_what_it_should(start_broker: Callable[..., BrokerProcess]) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    _, example = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert PORT in example
     code = example.replace(PORT, start_broker().bootstrap)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "1000 records came back\n", done.stderr
+
+
+def test_the_first_example_is_a_test_that_passes(tmp_path: Path) -> None:
+    example = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
+    (tmp_path / "test_orders.py").write_text(example)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_first_commands_print_what_they_should(start_broker: Callable[..., BrokerProcess]) -> None:
+    commands = re.findall(r"^\$ (?:(echo .*?) \| )?\.venv/bin/klamm (\w+ greetings.*)$", README, re.MULTILINE)
+    assert len(commands) == 2
+    environment = os.environ | {"KLAMM_BOOTSTRAP": start_broker().bootstrap}
+    outputs = [
+        subprocess.run(
+            ["bash", "-c", f"{echo or 'true'} | {sys.executable} -m klamm {command}"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env=environment,
+        ).stdout
+        for echo, command in commands
+    ]
+    assert outputs == ["", "hello, stream\n"]
 
 
 def test_the_kcat_example_prints_what_it_should(
@@ -35,4 +62,4 @@ def test_the_kcat_example_prints_what_it_should(
         ).stdout
         for command in commands
     ]
-    assert outputs == ["", "hello, stream\n"]
+    assert outputs == ["", "hello, kcat\n"]
