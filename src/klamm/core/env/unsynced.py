@@ -48,12 +48,12 @@ class UnsyncedFiles(RealFiles):
         return UnsyncedVolume(path)
 
 
-def unsynced_env(clock: Clock, *, io_threads: int = 4) -> Env:
+def unsynced_env(clock: Clock, *, io_threads: int = 4, files: UnsyncedFiles | None = None) -> Env:
     executor = ThreadExecutor(io_threads)
     return Env(
         clock=clock,
         rng=random.SystemRandom(),
-        files=UnsyncedFiles(),
+        files=files or UnsyncedFiles(),
         executor=executor,
         network=RealNetwork(executor),
     )

@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from typing import TYPE_CHECKING, NoReturn
 
 from klamm.testing.embedded.channel import MAX_LINE_BYTES, Order, decode, encode
@@ -44,7 +45,7 @@ def main(fd: int) -> NoReturn:
     guard = Guard(order, fd, stop_soon)
     code = 1
     try:
-        code = loop.run_until_complete(_serve(order, sock, stop))
+        code = loop.run_until_complete(_serve(order, sock, stop, guard.making))
     except BaseException:  # noqa: BLE001 - there is nobody above us: into the log with it
         sys.excepthook(*sys.exc_info())
     guard.exit(code)
@@ -82,11 +83,11 @@ def _send(sock: socket.socket, line: bytes) -> None:
         pass
 
 
-async def _serve(order: Order, sock: socket.socket, stop: asyncio.Event) -> int:
+async def _serve(order: Order, sock: socket.socket, stop: asyncio.Event, making: threading.Lock) -> int:
     from klamm.core.options import OptionError
     from klamm.server.logging import configure
     from klamm.server.node import Node, StartError
-    from klamm.testing.embedded.control import Control, ShiftedClock, options_of
+    from klamm.testing.embedded.control import Control, GuardedFiles, ShiftedClock, options_of
 
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_connection(sock=sock, limit=MAX_LINE_BYTES)
@@ -96,7 +97,7 @@ async def _serve(order: Order, sock: socket.socket, stop: asyncio.Event) -> int:
         from klamm.core.env.unsynced import unsynced_env
 
         options = options_of(order)
-        env = unsynced_env(clock, io_threads=options.get_int("num.io.threads"))
+        env = unsynced_env(clock, io_threads=options.get_int("num.io.threads"), files=GuardedFiles(making))
         node = Node(env, order.data, options, max_open_segments=max(_FEWEST_SEGMENTS, _raise_file_limit() // 4))
         loop.set_exception_handler(node.on_loop_error)
         await node.start()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 from klamm.controller import NewTopic
 from klamm.core.env import FileRange
 from klamm.core.env.real import RealClock
+from klamm.core.env.unsynced import UnsyncedFiles
 from klamm.core.options import Options
 from klamm.log.housekeeping import DEFAULT_INTERVALS, Housekeeping
 from klamm.log.log import Log
@@ -39,6 +41,19 @@ class ShiftedClock(RealClock):
 
     def time_ms(self) -> int:
         return super().time_ms() + self.shift_ms
+
+
+class GuardedFiles(UnsyncedFiles):
+    """No folder is made while, or after, the guard removes the one that all is in."""
+
+    __slots__ = ("_making",)
+
+    def __init__(self, making: Lock) -> None:
+        self._making = making
+
+    def make_dirs(self, path: str) -> None:
+        with self._making:
+            super().make_dirs(path)
 
 
 def options_of(order: Order) -> Options:

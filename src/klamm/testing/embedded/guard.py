@@ -22,45 +22,56 @@ STOP_S = 10.0
 
 
 class Guard:
-    """`stop` asks the broker to stop cleanly; it is called from the guard's thread."""
+    """`stop` asks the broker to stop cleanly; it is called from the guard's thread.
+
+    Whoever makes folders holds `making` while at it. The guard takes it before it removes the folder and never gives it
+    back, so that no other thread makes the folder again by making one below it.
+    """
 
     def __init__(self, order: Order, channel_fd: int, stop: Callable[[], None]) -> None:
         self._order = order
+        self._channel_fd = channel_fd
+        self._parent_fd = -1
         self._stop = stop
         self._stopped = threading.Event()
-        self._ending = False
-        self._poll = select.poll()
-        self._poll.register(channel_fd, 0)  # hang-ups are always told
+        self.making = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="klamm-guard", daemon=True)
-        if not self._register_parent():
+        if not self._find_parent():
             remove(order.folder)
             os._exit(0)
         self._thread.start()
 
-    def _register_parent(self) -> bool:
+    def _find_parent(self) -> bool:
         """False if it is dead already."""
         if sys.platform == "linux":
             try:
-                self._poll.register(os.pidfd_open(self._order.parent), select.POLLIN)
+                self._parent_fd = os.pidfd_open(self._order.parent)
             except ProcessLookupError:
                 return False
             except OSError:  # an old kernel, or a sandbox that forbids it: the channel will do
                 pass
         return True
 
+    def _is_orphan(self, timeout_ms: int | None) -> bool:
+        poll = select.poll()
+        poll.register(self._channel_fd, 0)  # hang-ups are always told
+        if self._parent_fd >= 0:
+            poll.register(self._parent_fd, select.POLLIN)
+        return bool(poll.poll(timeout_ms))
+
     def _watch(self) -> None:
-        self._poll.poll()
-        self._ending = True
+        self._is_orphan(None)
         if self._order.keep:
             self._stop()
             self._stopped.wait(STOP_S)
+        self.making.acquire()
         remove(self._order.folder)
         os._exit(0)
 
     def exit(self, code: int) -> NoReturn:
-        """The broker has stopped: end the process, unless the guard is at it. No clean-up of the interpreter: a child
-        of the nursery would do the nursery's."""
+        """The broker has stopped: end the process, unless that is the guard's business. No clean-up of the
+        interpreter: a child of the nursery would do the nursery's."""
         self._stopped.set()
-        if self._ending:
+        if self._is_orphan(0):
             self._thread.join()
         os._exit(code)
