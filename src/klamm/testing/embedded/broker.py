@@ -148,9 +148,10 @@ class Broker:
         """Stop cleanly, as SIGTERM does. The folder stays, for a `start`."""
         if self._channel is not None:
             self._channel.call("stop", STOP_S)
-            if self._process is not None:
-                self._process.wait(STOP_S)
+            has_ended = self._process is None or self._process.wait(STOP_S)
             self._end_process()
+            if not has_ended:
+                raise BrokerGone(f"the broker had stopped, but not ended within {STOP_S:g} s, and was killed")
 
     def kill(self) -> None:
         """Kill it, as `kill -9` does. The folder stays, and the next `start` recovers what is in it."""

@@ -30,7 +30,7 @@ class Guard:
 
     def __init__(self, order: Order, channel_fd: int, stop: Callable[[], None]) -> None:
         self._order = order
-        self._channel_fd = channel_fd
+        self._channel_fd = os.dup(channel_fd)  # the loop may close its own, and another file get the number
         self._parent_fd = -1
         self._stop = stop
         self._stopped = threading.Event()
