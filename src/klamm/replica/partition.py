@@ -152,7 +152,7 @@ class Partition:
             if recoded is not None:
                 return self.append(recoded, acks, as_is=True)
             self.line = Line(self, self.recoder)
-        return self.line.put(records, acks, wanted)
+        return self.line.put(records, acks, wanted, log)
 
     def acknowledgement(self, last_offset: int, epoch: int, acks: int) -> ErrorCode | None:
         """How an append of ours fared: NONE once it is safe enough, an error, or None while that is open."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from klamm.core.env import Executor
 from klamm.core.errors import ErrorCode
-from klamm.log.log import WritableBuffer
+from klamm.log.log import Log, WritableBuffer
 from klamm.log.results import Appended, Rejected
-from klamm.records.batch import CODEC_MASK, BatchError
-from klamm.records.compression import Compression
+from klamm.records.batch import CODEC_MASK, BatchError, read_header
+from klamm.records.compression import MAX_DECOMPRESSED_BYTES, Codec, Compression
 from klamm.records.recompress import recompress
 
 if TYPE_CHECKING:
@@ -46,24 +46,32 @@ def is_as_wanted(records: WritableBuffer, wanted: Compression | None) -> bool:
     )
 
 
-def _recoded(records: bytearray, wanted: Compression) -> bytearray | Rejected:
-    """In a thread."""
+def _recoded(records: bytearray, wanted: Compression, most_bytes: int) -> bytearray | Rejected:
+    """In a thread. What is larger than the log takes is refused here already: while it waits in its line it would take
+    a hundred thousand times the memory of what was sent."""
     try:
-        return recompress(records, wanted)
+        if wanted.codec == Codec.NONE:
+            return recompress(records, wanted, min(most_bytes, MAX_DECOMPRESSED_BYTES))
+        recoded = recompress(records, wanted)
     except BatchError as error:
         return Rejected(error.code, str(error))
+    if len(recoded) > most_bytes:
+        message = f"a batch of {len(recoded)} bytes once compressed anew, where {most_bytes} are allowed"
+        return Rejected(ErrorCode.MESSAGE_TOO_LARGE, message)
+    return recoded
 
 
 class _Entry:
     """One append in its partition's line."""
 
-    __slots__ = ("acks", "future", "line", "outcome", "records", "wanted")
+    __slots__ = ("acks", "future", "line", "most_bytes", "outcome", "records", "wanted")
 
-    def __init__(self, line: Line, records: bytearray, acks: int, wanted: Compression | None) -> None:
+    def __init__(self, line: Line, records: bytearray, acks: int, wanted: Compression | None, most_bytes: int) -> None:
         self.line = line
         self.records = records
         self.acks = acks
         self.wanted = wanted
+        self.most_bytes = most_bytes
         self.outcome: bytearray | Rejected | BaseException | None = None  # None: still to come
         self.future: Deferred = asyncio.get_running_loop().create_future()
 
@@ -98,7 +106,7 @@ class Recoder:
             entry = self._jobs.popleft()
             self._running += 1
             assert entry.wanted is not None
-            job = self._executor.submit(_recoded, entry.records, entry.wanted)
+            job = self._executor.submit(_recoded, entry.records, entry.wanted, entry.most_bytes)
             job.add_done_callback(partial(self._finished, entry))
 
     def _finished(self, entry: _Entry, job: asyncio.Future[bytearray | Rejected]) -> None:
@@ -129,14 +137,15 @@ class Line:
         self._entries: deque[_Entry] = deque()
         self._bytes = 0
 
-    def put(self, records: WritableBuffer, acks: int, wanted: Compression | None) -> Deferred | Rejected:
+    def put(self, records: WritableBuffer, acks: int, wanted: Compression | None, log: Log) -> Deferred | Rejected:
         """Append when it is its turn. The records are copied: their memory is the connection's."""
         if self._bytes + len(records) > MAX_WAITING_BYTES and self._entries:
+            self._note_refused(records, log)
             return Rejected(
                 ErrorCode.REQUEST_TIMED_OUT,
                 f"{self._partition.topic}-{self._partition.index}: compression is behind what producers send",
             )
-        entry = _Entry(self, bytearray(records), acks, wanted)
+        entry = _Entry(self, bytearray(records), acks, wanted, log.config.max_message_bytes)
         self._entries.append(entry)
         self._bytes += len(entry.records)
         if self._recoder.closed:
@@ -147,6 +156,17 @@ class Line:
         else:
             self._recoder.submit(entry)
         return entry.future
+
+    def _note_refused(self, records: WritableBuffer, log: Log) -> None:
+        """What a new producer has sent behind this batch must not be taken for its first; unless that is in the line:
+        then the log will know the producer."""
+        try:
+            header = read_header(records)
+            if any(read_header(entry.records).producer_id == header.producer_id for entry in self._entries):
+                return
+            log.producers.not_written(header)
+        except (BatchError, OSError):
+            pass  # no batch, or a log whose producers cannot be read now: it says so to whoever appends next
 
     def advance(self) -> None:
         """Append those at the head that are ready; the line is gone with its last."""

@@ -179,6 +179,57 @@ async def test_the_line_of_a_partition_is_bounded(node: Any, tools: Any, monkeyp
     assert answer.error_code == 0
 
 
+async def test_what_a_new_producer_sent_behind_a_batch_that_found_no_room_is_not_its_first(
+    node: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be, for the log: the batch before it could then never be written."""
+    await node.create(compression_type="gzip")
+    others = tools.batch(LARGE)
+    monkeypatch.setattr(recoding, "MAX_WAITING_BYTES", len(others) + 1000)
+    first = tools.batch(LARGE, producer_id=1, producer_epoch=0, base_sequence=0)
+    second = tools.batch(b"second", producer_id=1, producer_epoch=0, base_sequence=1)
+    answers = await asyncio.gather(*(send(node, produce(batch)) for batch in (others, first, second)))
+    codes = [answer.error_code for (answer,) in answers]
+    assert codes == [0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    for batch in (first, second):
+        (answer,) = await send(node, produce(batch))
+        assert answer.error_code == 0
+    assert await values(node) == [LARGE, LARGE, b"second"]
+
+
+async def test_a_producer_whose_first_batch_is_in_the_line_may_be_refused_the_next(
+    node: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.create(compression_type="gzip")
+    first, second = (tools.batch(LARGE, producer_id=1, producer_epoch=0, base_sequence=i) for i in range(2))
+    monkeypatch.setattr(recoding, "MAX_WAITING_BYTES", len(first))
+    answers = await asyncio.gather(*(send(node, produce(batch)) for batch in (first, second)))
+    assert [answer.error_code for (answer,) in answers] == [0, ErrorCode.REQUEST_TIMED_OUT]
+    (answer,) = await send(node, produce(second))
+    assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+@pytest.mark.parametrize("kind", ["uncompressed", "snappy"])
+async def test_what_grows_too_large_does_not_wait_in_the_line(
+    node: Any, tools: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a few kilobytes of requests could take gigabytes."""
+    await node.create(compression_type=kind, max_message_bytes="50000")
+    outcomes = []
+    recoded = recoding._recoded
+
+    def seen(*args: Any) -> Any:
+        outcomes.append(recoded(*args))
+        return outcomes[-1]
+
+    monkeypatch.setattr(recoding, "_recoded", seen)
+    batch = tools.batch(bytes(5 << 20), codec=Codec.ZSTD)
+    assert len(batch) < 5_000
+    (answer,) = await send(node, produce(batch))
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert [type(outcome) for outcome in outcomes] == [Rejected]
+
+
 async def test_a_change_of_the_option_holds_for_the_next_batch(node: Any, tools: Any) -> None:
     await node.create(compression_type="gzip")
     partition = node.partition()
