@@ -109,7 +109,7 @@ class LogManager:
         self._setting_aside: dict[str, tuple[Log | None, int]] = {}  # deleted, still under their name; delay of removal
         self._aside_task: asyncio.Task[None] | None = None
         self._caps: dict[str, int] = {}  # recovery points that must not be written higher: a truncation is under way
-        self._starts: dict[str, int] = {}  # start offsets that are written before they are in force
+        self._starts: dict[Log, int] = {}  # start offsets that are written before they are in force
         self._moving_starts = asyncio.Lock()
         self._saving = asyncio.Lock()
         self._written: list[str] | None = None  # the lines of the state file, if we wrote it
@@ -414,7 +414,7 @@ class LogManager:
         be durable by then, else the log could end below its own start. OSError if it cannot be written down, and
         nothing has moved; a log that has failed meanwhile does not move either."""
         async with self._moving_starts:
-            self._starts = {log.name: offset for log, offset in targets}
+            self._starts = dict(targets)  # not by name: a new topic may have it by the time they are written
             try:
                 await self.save_state()
             finally:
@@ -449,7 +449,7 @@ class LogManager:
         start, end, recovery_point, watermark = closed or self._checkpoints.get(name) or log.state()
         if closed is not None or log.failure is None:
             watermark = self.watermark(log)
-        start = max(start, self._starts.get(name, start))
+        start = max(start, self._starts.get(log, start))
         if name in self._caps:
             recovery_point = min(recovery_point, self._caps[name])
         saved = SavedLog(topic_id, LogState(start, end, recovery_point, watermark), closed is not None)

@@ -441,6 +441,21 @@ async def test_a_truncation_lowers_the_recovery_point_on_disk_first(
     assert append(broker.log()).base_offset == 100
 
 
+async def test_a_new_topic_of_the_same_name_does_not_start_where_the_old_one_was_to(broker: Broker) -> None:
+    """The old one was deleted, and made again, while records of it were."""
+    old = broker.log()
+    append(old, 100)
+    await old.flush()
+    moving = asyncio.create_task(broker.manager.move_starts([(old, 100)]))
+    broker.manager.delete("t", 0)
+    broker.ids = lambda topic, partition: OTHER_ID
+    append(broker.log(topic_id=OTHER_ID), 3)
+    await moving
+    await broker.restart(clean=False)
+    log = broker.log(topic_id=OTHER_ID)
+    assert (log.start_offset, log.end_offset) == (0, 3)
+
+
 async def test_retention_deletes_old_segments_also_of_logs_that_nobody_used_since_the_start(broker: Broker) -> None:
     broker.config = LogConfig(file_delete_delay_ms=0, retention_ms=HOUR_MS, segment_bytes=200)
     for topic in ("used", "unused"):
