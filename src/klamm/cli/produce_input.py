@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from klamm.cli.parsing import UsageError
 
 _CHUNK_BYTES: Final = 256 * 1024
+_MAX_TIMESTAMP_MS: Final = 2**63 - 1
 MAX_LINE_BYTES: Final = 64 << 20
 """A line is kept in memory until its end is found; a file without any is a mistake."""
 
@@ -72,6 +73,8 @@ class Shape(NamedTuple):
         for name, number in (("partition", partition), ("timestamp", timestamp)):
             if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
                 raise UsageError(f"{where}: {name} is not a whole number")
+        if timestamp is not None and not 0 <= timestamp <= _MAX_TIMESTAMP_MS:
+            raise UsageError(f"{where}: timestamp {timestamp} is not from 0 to {_MAX_TIMESTAMP_MS}")
         key = _bytes_of(given["key"], f"{where}: key") if "key" in given else self.key
         return Item(
             key,
@@ -100,9 +103,13 @@ def _headers_of(given: Any, where: str) -> tuple[tuple[str, bytes | None], ...]:
     """An object, or a list of pairs where a name comes twice."""
     pairs = given.items() if isinstance(given, dict) else given or ()
     try:
-        return tuple((str(name), _bytes_of(value, f"{where}: header {name}")) for name, value in pairs)
+        headers = tuple((str(name), _bytes_of(value, f"{where}: header {name}")) for name, value in pairs)
     except (TypeError, ValueError):
         raise UsageError(f"{where}: headers are neither an object nor a list of pairs") from None
+    for name, _ in headers:
+        if any("\ud800" <= char <= "\udfff" for char in name):
+            raise UsageError(f"{where}: the name of the header {name!r} is no text")
+    return headers
 
 
 def _shortened(line: bytes) -> str:

@@ -32,8 +32,16 @@ _NEED_NEW_LEADER: Final = frozenset(
 )
 OUT_OF_PLACE: Final = frozenset((ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID))
 """The log does not go on where the batch begins, so the batch is not in it; or was so long ago that nobody knows."""
-UNSURE: Final = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-"""The batch may be in the log all the same."""
+UNSURE: Final = frozenset(
+    (
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+)
+"""The batch may be in the log all the same: a leader that has moved on, or lost its disk, while it waited for its
+followers says so with the same code as one that never wrote."""
 
 
 def needs_new_leader(code: ErrorCode) -> bool:

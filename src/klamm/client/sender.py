@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 CREATION_WAIT_MS: Final = 5_000
 """How long a topic that should make itself may take to be there."""
+MAX_TIMESTAMP_MS: Final = 2**63 - 1
 _MAX_WAIT_S: Final = 1.0  # the longest nap: expired batches are noticed at least this often
 
 OnBatch = Callable[[Batch, "BatchResult | ClientError"], None]
@@ -94,6 +95,8 @@ class Sender:
     ) -> Delivery:
         """Queue one record; waits while buffer.memory is used up. `BrokerSaid` if the topic or partition is not there
         (brokers that create topics by themselves are given the time to)."""
+        if timestamp_ms is not None and not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
+            raise ClientError(f"A timestamp of {timestamp_ms} ms cannot be: they go from 0 to {MAX_TIMESTAMP_MS}.")
         size = record_bytes(key, value, headers)
         if size + header_bytes > self._config.max_request_size:
             raise BrokerSaid(
@@ -235,6 +238,9 @@ class Sender:
         return batches
 
     def _send(self, node: int, connection: Connection, batches: list[Batch]) -> None:
+        batches = [batch for batch in batches if self._can_be_encoded(batch)]
+        if not batches:
+            return
         try:
             request, version = produce_request(
                 connection.versions,
@@ -256,6 +262,15 @@ class Sender:
             return
         self._requests[node] += 1
         future.add_done_callback(lambda done: self._answered(node, batches, done))
+
+    def _can_be_encoded(self, batch: Batch) -> bool:
+        """A record that is none (text for bytes, a name that is no UTF-8) costs its batch, not the sender."""
+        try:
+            batch.encoded(self._codec)
+        except Exception as error:  # noqa: BLE001 - whatever a caller has put into it
+            self._give_up(batch, ClientError(f"{batch.place}: a record cannot be written: {error}."))
+            return False
+        return True
 
     # What comes back.
 
@@ -281,7 +296,7 @@ class Sender:
         queue = self._queues[batch.place]
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._succeeded(batch, answer)
-        elif code is ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1:
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1 and not batch.unsure:
             loop = asyncio.get_running_loop()
             batch.split((loop.create_future(), loop.create_future()))
             queue.replace(batch)

@@ -46,6 +46,9 @@ def test_a_json_line_says_all_of_a_record(line: bytes, item: Item) -> None:
         (b'{"value": 1, "partition": "x"}', "partition is not a whole number"),
         (b'{"value": 1, "headers": [1]}', "headers are neither"),
         (b'{"value": 1, "headers": 5}', "headers are neither"),
+        (b'{"value": 1, "headers": {"\\ud800": "x"}}', "is no text"),
+        (b'{"value": 1, "timestamp": -1}', "timestamp -1 is not from 0"),
+        (b'{"value": 1, "timestamp": 9223372036854775808}', "timestamp 9223372036854775808 is not from 0"),
     ],
 )
 def test_what_is_wrong_with_a_json_line_is_told(line: bytes, says: str) -> None:

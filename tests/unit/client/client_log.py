@@ -28,7 +28,8 @@ from klamm.wire.messages.k22_init_producer_id import InitProducerIdRequest, Init
 REMEMBERED = 5
 
 Fault = Callable[[int], "ErrorCode | str | None"]
-"""What happens to a batch for this partition: an error code, "lost before", "lost after" (the append), or nothing."""
+"""What happens to a batch for this partition: an error code, "lost before", "lost after" (the append), "moved after"
+(another broker leads by then), or nothing."""
 
 
 class FakeLog:
@@ -111,6 +112,8 @@ class FakeLogs:
         found = self.logs[partition].append(data)
         if fault == "lost after":
             raise HangUp
+        if fault == "moved after":
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         return found
 
     def _fetch(self, broker: FakeBroker, request: FetchRequest, version: int) -> FetchResponse:

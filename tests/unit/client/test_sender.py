@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
+from typing import Any
 
 import pytest
 from client_broker import FakeBroker
@@ -131,6 +132,70 @@ async def test_what_cannot_be_written_in_time_is_given_up_with_all_that_is_unsur
             await first.result()
         logs.fault = lambda partition: None
         assert (await (await sender.put("t", b"2")).result()).offset == 0
+
+
+@pytest.mark.parametrize("how", ["lost after", "moved after"])
+async def test_a_batch_that_may_be_written_is_not_cut_in_two(fake: Fake, connect: Connect, how: str) -> None:
+    """The log knows its sequences as those of one batch: the halves would be strangers, and written again."""
+    logs = FakeLogs(await fake())
+
+    def fault(partition: int) -> str:
+        logs.max_batch_bytes = 130  # somebody lowers max.message.bytes in between
+        logs.fault = lambda partition: None
+        return how
+
+    logs.fault = fault
+    cluster = await connect(logs.brokers[0], **{"batch.size": 1000})
+    async with cluster.sender() as sender:
+        deliveries = [await sender.put("t", b"%d" % number * 5) for number in range(10)]
+        await sender.flush()
+        with pytest.raises(BrokerSaid, match="MESSAGE_TOO_LARGE"):
+            await deliveries[0].result()
+    assert logs.values() == [b"%d" % number * 5 for number in range(10)]
+
+
+async def test_what_a_leader_has_written_before_it_moved_is_not_written_under_another_id(
+    fake: Fake, connect: Connect
+) -> None:
+    """Two batches are in the log of the leader that says it is none any more; the first is then given up."""
+    logs = FakeLogs(await fake())
+    cluster = await connect(logs.brokers[0], **SMALL, **{"delivery.timeout.ms": 300, "retry.backoff.ms": 50})
+    async with cluster.sender() as sender:
+        await (await sender.put("t", b"known")).result()
+        logs.fault = lambda partition: "moved after"
+        deliveries = [await sender.put("t", b"%d" % number * 150) for number in range(2)]
+        deliveries[1].batch.created += 60  # it has more time than the first
+        while len(logs.values()) < 3:
+            await asyncio.sleep(0.01)
+        logs.fault = lambda partition: ErrorCode.NOT_LEADER_OR_FOLLOWER
+        with pytest.raises(TimedOut, match="were not written"):
+            await deliveries[0].result()
+        logs.fault = lambda partition: None
+        with pytest.raises(TimedOut, match="nobody knows"):
+            await deliveries[1].result()
+        await (await sender.put("t", b"last")).result()
+    assert logs.values() == [b"known", b"0" * 150, b"1" * 150, b"last"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"value": "text"}, "cannot be written"),
+        ({"value": b"", "headers": (("\ud800", b""),)}, "cannot be written"),
+        ({"value": b"", "timestamp_ms": 2**63}, "cannot be: they go from 0"),
+        ({"value": b"", "timestamp_ms": -1}, "cannot be: they go from 0"),
+    ],
+)
+async def test_what_is_no_record_fails_and_the_sender_goes_on(
+    fake: Fake, connect: Connect, wrong: dict[str, Any], says: str
+) -> None:
+    logs = FakeLogs(await fake())
+    cluster = await connect(logs.brokers[0], **SMALL)
+    async with cluster.sender() as sender:
+        with pytest.raises(ClientError, match=says):
+            await (await sender.put("t", **wrong)).result()
+        await (await sender.put("t", b"fine")).result()
+    assert logs.values() == [b"fine"]
 
 
 async def test_memory_is_bounded_and_a_put_waits_for_room(fake: Fake, connect: Connect) -> None:
