@@ -43,8 +43,8 @@ $(BIN)/.dev: requirements/dev.txt $(BIN)/.runtime
 
 run: $(BIN)/.runtime
 	@echo "Try, in another terminal:"
-	@echo "  echo 'hello' | kcat -b $(LISTEN) -t greetings -P"
-	@echo "  kcat -b $(LISTEN) -t greetings -C -e -o beginning"
+	@echo "  echo 'hello, stream' | $(BIN)/klamm produce greetings --bootstrap $(LISTEN)"
+	@echo "  $(BIN)/klamm consume greetings --exit-at-end --bootstrap $(LISTEN)"
 	@exec $(BIN)/klamm start --data $(DATA) --listen $(LISTEN)
 
 test: $(BIN)/.dev

@@ -213,3 +213,30 @@ def test_other_shells_accept_their_script(
     script.write_text(run(environment, "completion", shell).stdout)
     done = subprocess.run([program, "-n", str(script)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_at_a_question_ends_the_command(environment: dict[str, str]) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*KLAMM, "topic", "delete", "orders"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(ours, 1000)
+    for _ in range(60):  # one that comes just before the read is not noticed
+        os.write(ours, b"\x03")
+        try:
+            process.wait(1)
+            break
+        except subprocess.TimeoutExpired:
+            pass
+    assert process.wait(60) == 130
+    os.close(ours)
+    assert "orders" in run(environment, "topic", "list").stdout

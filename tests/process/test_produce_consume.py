@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -165,3 +166,45 @@ def test_a_bad_line_is_named_and_what_came_before_is_written(klamm: Run, topic: 
     assert klamm("consume", topic, "-e").stdout == b"0\n1\n2\n"
     assert b"has no partition 9" in klamm("consume", topic, "-p", "9", code=2).stderr
     assert b"partitions 0 to 2" in klamm("produce", topic, "-p", "9", stdin=b"x\n", code=1).stderr
+
+
+def test_consume_ends_with_its_reader_though_nothing_more_comes(klamm: Run, broker: BrokerProcess, topic: str) -> None:
+    klamm("produce", topic, stdin=b"one\ntwo\n")
+    command = f"{sys.executable} -m klamm consume {topic} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
+    assert done.stdout in (b"one\n", b"two\n") and done.stderr == b""
+
+
+def test_a_full_disk_is_one_line(klamm: Run, broker: BrokerProcess, topic: str) -> None:
+    klamm("produce", topic, stdin=b"one\n")
+    for command in (f"consume {topic} -e", "topic list"):
+        done = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m klamm {command} > /dev/full"], capture_output=True, timeout=60
+        )
+        assert (done.returncode, done.stderr.count(b"\n")) == (1, 1) and b"No space left" in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nothing_is_lost_where_a_write_is_a_partial_one(
+    klamm: Run, broker: BrokerProcess, topic: str, unbuffered: str
+) -> None:
+    """As it is when a command that writes into a pipe is stopped and goes on."""
+    klamm("produce", topic, stdin=b"x" * 99 + b"\n" + b"y\n" * 200_000)
+    reading = subprocess.Popen(
+        [sys.executable, "-m", "klamm", "consume", topic, "-e"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    assert reading.stdout is not None
+    first = reading.stdout.read(1)  # it is writing, and will have to wait
+    while not is_waiting_for_the_pipe(reading.pid):
+        pass
+    reading.send_signal(signal.SIGSTOP)
+    reading.send_signal(signal.SIGCONT)
+    everything = first + reading.stdout.read()
+    assert reading.wait(60) == 0
+    assert len(everything.splitlines()) == 200_001
+
+
+def is_waiting_for_the_pipe(pid: int) -> bool:
+    return "pipe" in Path(f"/proc/{pid}/wchan").read_text() or Path(f"/proc/{pid}/stat").read_text().split()[2] == "S"

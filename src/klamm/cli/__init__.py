@@ -8,6 +8,7 @@ mistake never shows a traceback.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -29,6 +30,8 @@ VERBS = {
     "log": "look into the files of a log, and repair one",
     "completion": "print the script that completes this command in your shell",
 }
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _EXAMPLES = """\
 examples:
@@ -85,9 +88,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output (head, less) has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has to go somewhere
+        _drop_output()
         return 0
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _drop_output()
+        print(f"klamm: the output could not be written: {error.strerror}", file=sys.stderr)
+        return 1
     return code
+
+
+def _drop_output() -> None:
+    """What is still buffered has to go somewhere when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _complete(words: list[str]) -> int:

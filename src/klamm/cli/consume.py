@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from klamm.cli.connect import add_connection, with_cluster
 from klamm.cli.consume_format import Show, format_string, json_lines, key_value_lines, value_lines
 from klamm.cli.consume_start import BEGINNING, find_start, parse_start
-from klamm.cli.output import remark
+from klamm.cli.output import remark, while_somebody_reads
 from klamm.cli.parsing import Failed, UsageError, whole_number
 from klamm.cli.topic_view import find
 
 if TYPE_CHECKING:
     from klamm.client import ClientError, Cluster
+
+_REMEMBERED_TROUBLES: Final = 100
 
 _EXAMPLES = r"""examples:
   klamm consume orders                                everything, then what comes; Ctrl-C ends it
@@ -83,14 +85,15 @@ async def _consume(cluster: Cluster, args: argparse.Namespace, show: Show) -> in
         return 0
     out = sys.stdout.buffer
     end = plan.end if args.exit_at_end else None
-    async with cluster.fetcher(plan.start, end=end, on_trouble=_Trouble(say)) as fetcher:
-        async for chunk in fetcher:
-            records = chunk.records if left is None else chunk.records[:left]
-            _write(out, [show(chunk.topic, chunk.partition, record) for record in records])
-            if left is not None:
-                left -= len(records)
-                if not left:
-                    break
+    with while_somebody_reads(out):
+        async with cluster.fetcher(plan.start, end=end, on_trouble=_Trouble(say)) as fetcher:
+            async for chunk in fetcher:
+                records = chunk.records if left is None else chunk.records[:left]
+                _write(out, [show(chunk.topic, chunk.partition, record) for record in records])
+                if left is not None:
+                    left -= len(records)
+                    if not left:
+                        break
     return 0
 
 
@@ -107,9 +110,10 @@ async def _places(cluster: Cluster, args: argparse.Namespace) -> list[tuple[str,
 
 
 def _write(out: BinaryIO, lines: list[bytes]) -> None:
-    if lines:
-        out.write(b"".join(lines))
-        out.flush()  # whoever watches wants to see it now; a chunk is large when there is much
+    left = memoryview(b"".join(lines))
+    while left:
+        left = left[out.write(left) :]  # with PYTHONUNBUFFERED there is no buffer, and a write may be a partial one
+    out.flush()  # whoever watches wants to see it now; a chunk is large when there is much
 
 
 class _Trouble:
@@ -121,5 +125,7 @@ class _Trouble:
 
     def __call__(self, error: ClientError) -> None:
         if error.text not in self._said:
-            self._said = {error.text}
+            if len(self._said) >= _REMEMBERED_TROUBLES:
+                self._said.clear()
+            self._said.add(error.text)
             self._say(f"{error.text} Trying again.")

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import stat
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, Final
 
 _GAP: Final = "  "
 _NUMBER: Final = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?[A-Z%]?( [A-Za-z/]+)?")  # 12  1,234  3.4M  1.5 MiB
@@ -31,6 +34,43 @@ def print_json(document: Any) -> None:
 def remark(text: str) -> None:
     """Something a person wants to know and a script does not want in its input."""
     print(text, file=sys.stderr)
+
+
+@contextmanager
+def while_somebody_reads(out: IO[Any]) -> Iterator[None]:
+    """For a coroutine that writes now and then: BrokenPipeError as soon as the reader of a pipe is gone (`| head`), not
+    only at the next write, which may never come."""
+    import asyncio
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    gone = False
+
+    def hang_up() -> None:
+        nonlocal gone
+        gone = True
+        loop.remove_reader(out)
+        task.cancel()
+
+    watched = _is_pipe(out)
+    if watched:
+        loop.add_reader(out, hang_up)  # nothing ever comes out of this end of a pipe but the news that it is broken
+    try:
+        yield
+    except asyncio.CancelledError:
+        if gone:
+            raise BrokenPipeError from None
+        raise
+    finally:
+        if watched:
+            loop.remove_reader(out)
+
+
+def _is_pipe(out: IO[Any]) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(out.fileno()).st_mode)
+    except OSError:
+        return False
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "") -> None:

@@ -7,9 +7,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 Run: TypeAlias = Callable[[argparse.Namespace], int]
+
+
+_ELSEWHERE: Final = {
+    "--from-beginning": {"--from": "--from beginning"},
+    "--max-messages": {"--count": "--count"},
+    "--max": {"--count": "--count"},
+    "--offset": {"--from": "--from"},
+    "--port": {"--listen": "--listen HOST:PORT", "--bootstrap": "--bootstrap HOST:PORT"},
+    "--topic": {"--partition": "the topic's name without --topic"},
+}
+"""What people are used to from other tools; and what it is here, where a verb has that option."""
 
 
 class UsageError(Exception):
@@ -46,7 +57,11 @@ class Parser(argparse.ArgumentParser):
     def unknown(self, words: list[str]) -> NoReturn:
         """Tell of arguments that nothing of this verb takes."""
         known = [name for name in self._option_string_actions if name.startswith("--")]
-        close = did_you_mean(words[0].partition("=")[0], known) if words[0].startswith("--") else ""
+        word = words[0].partition("=")[0]
+        close = did_you_mean(word, known) if word.startswith("--") else ""
+        for option, ours in _ELSEWHERE.get(word, {}).items():
+            if option in known:
+                close = f" (did you mean {ours}?)"
         self.error(f"unknown arguments: {' '.join(words)}{close}")
 
 

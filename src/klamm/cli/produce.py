@@ -38,7 +38,9 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("files", metavar="FILE", nargs="*", help="read lines from these; - is standard input (default)")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="*", default=[], help="read lines from these; - is standard input (default)"
+    )
     what = parser.add_argument_group("what is in the input")
     what.add_argument("-K", "--key-separator", metavar="SEP", help="a line is KEY SEP VALUE; \\t is a tab")
     what.add_argument("--json", action="store_true", help="a line is a JSON object with key, value, headers, ...")

@@ -65,7 +65,7 @@ def _head(model: Model, look: Look, width: int, trouble: str) -> list[tuple[str,
     counts = [plural(len(metadata.brokers), "broker"), plural(len(metadata.topics), "topic"),
               plural(partitions, "partition")]  # fmt: skip
     records, written, read = model.totals()
-    rates = [f"{_rate(records)} records/s", f"written {_speed(written)}"]
+    rates = [f"{_rate(records) or '-'} records/s", f"written {_speed(written) or '-'}"]
     if read is not None:
         rates.append(f"read {_speed(read)}")
     peak = f"  peak {show_count(max(model.total_history))}" if model.total_history else ""

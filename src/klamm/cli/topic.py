@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -266,9 +267,13 @@ def _ask_to_delete(topics: Sequence[Topic]) -> None:
             f"this would delete {plural(len(topics), 'topic')} with all data ({names}); add --yes to do it"
         )
     print(f"Delete {plural(len(topics), 'topic')} with all data: {names}")
+    # asyncio's own handler would only cancel us, which we would notice after the answer
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         answer = input("Really? [y/N] ")
     except EOFError:
         answer = ""
+    finally:
+        signal.signal(signal.SIGINT, handler)
     if answer.strip().lower() not in ("y", "yes"):
         raise Failed("nothing was deleted.")

@@ -20,6 +20,7 @@ MAX_CONNECTIONS = 16
 TIMEOUT_S = 10.0
 """For the request to come and for the answer to be taken, together."""
 
+_BLANK = 0x20  # below it there is nothing that a request line could start with
 _TEXT = "text/plain; charset=utf-8"
 _REASONS = {
     200: "OK",
@@ -125,6 +126,9 @@ class _Exchange(asyncio.BufferedProtocol):
         if b"\r\n\r\n" in head or b"\n\n" in head:
             self._heard = True
             self._work = asyncio.get_running_loop().create_task(self._answer(head))
+        elif head[0] < _BLANK:  # the size of a frame: a Kafka client, which recognizes an answer in HTTP
+            self._heard = True
+            self._send(Reply(400, "This is not HTTP/1.1.\n"), True)
         elif self._filled == MAX_HEAD_BYTES:
             self._heard = True
             self._send(Reply(431, f"More than {MAX_HEAD_BYTES} bytes of headers.\n"), True)

@@ -61,9 +61,9 @@ def test_listeners_for_kafkas_controllers_are_passed_over():
     ("text", "more", "message"),
     [
         ("127.0.0.1:9092", {}, "is not NAME://HOST:PORT"),
-        ("PLAINTEXT://127.0.0.1", {}, "has no port"),
-        ("PLAINTEXT://h:65536", {}, "has no port"),
-        ("PLAINTEXT://h:-1", {}, "has no port"),
+        ("PLAINTEXT://127.0.0.1", {}, "is not HOST:PORT"),
+        ("PLAINTEXT://h:65536", {}, "is not HOST:PORT"),
+        ("PLAINTEXT://h:-1", {}, "is not HOST:PORT"),
         ("PLAINTEXT://::1:9092", {}, "in brackets"),
         ("PLAINTEXT://a:1,PLAINTEXT://b:2", {}, "twice"),
         ("", {}, "is empty"),

@@ -94,6 +94,10 @@ async def test_what_is_no_page_is_answered(site: Site, request_bytes: bytes, sta
     assert (await site.ask(b"GET /page HTTP/1.1\r\n\r\n"))[0] == 200
 
 
+async def test_a_kafka_client_on_the_wrong_port_is_told_at_once(site: Site) -> None:
+    assert (await site.ask(b"\0\0\0\x0c\0\x12\0\0\0\0\0\1\xff\xff"))[0] == 400
+
+
 async def test_a_request_may_come_in_pieces(site: Site) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
     for byte in b"GET /page HTTP/1.1\r\n\r\n":

@@ -110,13 +110,15 @@ def _addresses(option: str, texts: tuple[str, ...]) -> dict[str, tuple[str, int]
 
 def split_address(text: str) -> tuple[str, int]:
     """HOST:PORT, [IPV6]:PORT or :PORT as host and port."""
+    if "://" in text:
+        raise OptionError(f"{text!r}: write HOST:PORT, without {text.partition('://')[0]}://")
     host, colon, port_text = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host or "[" in host or "]" in host:
         raise OptionError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:9092")
     if not colon or not (port_text.isascii() and port_text.isdigit()) or int(port_text) > 65535:
-        raise OptionError(f"{text!r} has no port from 0 to 65535 at its end")
+        raise OptionError(f"{text!r} is not HOST:PORT, with a port from 0 to 65535")
     return host, int(port_text)
 
 
