@@ -31,7 +31,7 @@ from support.process import BrokerProcess
 
 @pytest.fixture
 def rd(broker: BrokerProcess) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap})
+    return AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
 
 
 @pytest.fixture

@@ -24,12 +24,13 @@ def value(i: int) -> bytes:
 @pytest.mark.parametrize("kind", KINDS)
 def test_idempotent_producers_of_every_codec_are_stored_in_order(broker: BrokerProcess, topic: str, kind: str) -> None:
     topic = f"{topic[:100]}-{kind}"
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1, config={"compression.type": kind})])[topic].result(30)
     sent = 0
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         producer = Producer(
             {
+                "log_level": 0,
                 "bootstrap.servers": broker.bootstrap,
                 "enable.idempotence": True,
                 "compression.type": codec,
@@ -45,7 +46,9 @@ def test_idempotent_producers_of_every_codec_are_stored_in_order(broker: BrokerP
 
 
 def consumed(broker: BrokerProcess, topic: str) -> list[tuple[int, bytes, int]]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"log_level": 0, "bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[tuple[int, bytes, int]] = []
     try:

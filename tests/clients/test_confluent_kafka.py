@@ -26,7 +26,9 @@ def produce(bootstrap: str, topic: str, records: list, **config: object) -> list
         assert error is None, error
         offsets.append(message.offset())
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "message.timeout.ms": 30_000, **config})
+    producer = Producer(
+        {"log_level": 0, "bootstrap.servers": bootstrap, "linger.ms": 5, "message.timeout.ms": 30_000, **config}
+    )
     for key, value, headers in records:
         producer.produce(topic, key=key, value=value, headers=headers, on_delivery=delivered)
     assert producer.flush(30) == 0
@@ -34,7 +36,9 @@ def produce(bootstrap: str, topic: str, records: list, **config: object) -> list
 
 
 def consume(bootstrap: str, topic: str, count: int, start: int = OFFSET_BEGINNING) -> list:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"log_level": 0, "bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(topic, 0, start)])
     messages: list = []
     try:
@@ -75,11 +79,13 @@ def test_an_idempotent_producer_keeps_order(broker: BrokerProcess, topic: str) -
 
 
 def test_offsets_are_found_by_time_and_at_both_ends(broker: BrokerProcess, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     for i in range(10):
         producer.produce(topic, value=str(i).encode(), timestamp=1_700_000_000_000 + i * 1000)
         producer.flush(30)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"log_level": 0, "bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    )
     try:
         assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 10)
         found = consumer.offsets_for_times([TopicPartition(topic, 0, 1_700_000_004_500)], timeout=30)
@@ -90,7 +96,7 @@ def test_offsets_are_found_by_time_and_at_both_ends(broker: BrokerProcess, topic
 
 
 def test_topics_are_created_listed_and_deleted(broker: BrokerProcess, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])[topic].result(30)
     assert len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 3
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
@@ -103,7 +109,7 @@ def test_topics_are_created_listed_and_deleted(broker: BrokerProcess, topic: str
 
 
 def test_a_record_above_the_limit_is_refused_and_the_rest_goes_on(broker: BrokerProcess, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 5_000_000})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "message.max.bytes": 5_000_000})
     errors: list = []
     producer.produce(topic, value=b"x" * 2_000_000, on_delivery=lambda error, _: errors.append(error))
     producer.flush(30)

@@ -26,7 +26,7 @@ KLAMM = [sys.executable, "-m", "klamm"]
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     started = BrokerProcess(tmp_path_factory.mktemp("broker") / "data")
-    producer = Producer({"bootstrap.servers": started.bootstrap})
+    producer = Producer({"log_level": 0, "bootstrap.servers": started.bootstrap})
     for topic in ("orders", "payments"):
         producer.produce(topic, b"x" * 1000)
     assert producer.flush(30) == 0

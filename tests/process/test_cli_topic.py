@@ -126,7 +126,7 @@ def test_altering_nothing_is_a_mistake_and_fewer_partitions_are_refused(klamm: R
 
 def test_records_and_sizes_are_shown(klamm: Run, broker: BrokerProcess) -> None:
     klamm("topic", "create", "filled", "-p", "1")
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     for _ in range(100):
         producer.produce("filled", b"x" * 100, partition=0)
     assert producer.flush(30) == 0

@@ -59,7 +59,7 @@ class Broker:
     def __init__(self, process: BrokerProcess, topic: str = "t") -> None:
         self.process = process
         self.topic = topic
-        self.admin = AdminClient({"bootstrap.servers": process.bootstrap})
+        self.admin = AdminClient({"log_level": 0, "bootstrap.servers": process.bootstrap})
 
     def create(self, **configs: object) -> Broker:
         given = {name.replace("_", "."): str(value) for name, value in configs.items()}
@@ -105,7 +105,13 @@ class Broker:
     def produce(self, *values: bytes, timestamps: list[int] | None = None, **config: object) -> KafkaError | None:
         """Each value in a batch of its own; the first error, if there is one."""
         producer = Producer(
-            {"bootstrap.servers": self.process.bootstrap, "linger.ms": 0, "acks": "all", "message.timeout.ms": 30_000}
+            {
+                "log_level": 0,
+                "bootstrap.servers": self.process.bootstrap,
+                "linger.ms": 0,
+                "acks": "all",
+                "message.timeout.ms": 30_000,
+            }
             | {name.replace("_", "."): value for name, value in config.items()}
         )
         errors: list[KafkaError] = []
@@ -123,7 +129,12 @@ class Broker:
 
     def consumer(self) -> Consumer:
         return Consumer(
-            {"bootstrap.servers": self.process.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+            {
+                "log_level": 0,
+                "bootstrap.servers": self.process.bootstrap,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+            }
         )
 
     def offsets(self) -> tuple[int, int]:

@@ -86,7 +86,7 @@ def test_a_wrong_argument_is_one_sentence(tmp_path: Path, arguments: list[str], 
 def test_a_properties_file_is_read(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text("# Kafka's file\nnum.partitions=7\nsome.plugin.option=1\n")
     broker = start_broker(tmp_path / "data", arguments=["--config", str(tmp_path / "server.properties")])
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     producer.produce("seven", b"x")
     assert producer.flush(30) == 0
     assert len(producer.list_topics("seven", timeout=30).topics["seven"].partitions) == 7
@@ -104,7 +104,7 @@ def test_kafkas_own_file_is_read_and_what_has_no_effect_is_one_line(
         "num.network.threads=3\nsocket.send.buffer.bytes=102400\noffsets.topic.replication.factor=1\n"
     )
     broker = start_broker(tmp_path / "data", arguments=["--config", str(tmp_path / "server.properties")])
-    assert broker_id(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30)) == 7
+    assert broker_id(AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap}).list_topics(timeout=30)) == 7
     assert broker.stop() == 0
     (line,) = broker.errors
     assert "without effect" in line and "process.roles" in line and "socket.send.buffer.bytes" in line
@@ -115,7 +115,7 @@ def test_a_signal_ends_it_cleanly_and_the_next_start_skips_recovery(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path, how: signal.Signals
 ) -> None:
     broker = start_broker(tmp_path / "data")
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "acks": "all"})
     for i in range(1000):
         producer.produce("t", str(i).encode())
     assert producer.flush(30) == 0
@@ -142,7 +142,7 @@ def test_each_listener_advertises_its_own_address(start_broker: Callable[..., Br
     assert f"127.0.0.1:{inside}, 127.0.0.1:{outside}" in broker.ready_line
 
     def advertised(port: int) -> set[tuple[str, int]]:
-        cluster = Producer({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=30)
+        cluster = Producer({"log_level": 0, "bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=30)
         return {(node.host, node.port) for node in cluster.brokers.values()}
 
     assert advertised(inside) == {("127.0.0.1", inside)}
@@ -167,7 +167,7 @@ def test_more_partitions_than_open_files_are_no_trouble(
 ) -> None:
     partitions = 300
     broker = start_broker(tmp_path / "data", options={"num.partitions": partitions}, max_files=200)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "acks": "all"})
     failed: list[object] = []
     for _ in range(2):
         for partition in range(partitions):
@@ -202,7 +202,7 @@ def test_a_damaged_partition_does_not_stop_the_others(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
     broker = start_broker(tmp_path / "data", options={"num.partitions": 2})
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     for partition in (0, 1) * 50:
         producer.produce("t", b"x" * 100, partition=partition)
         producer.flush(30)
@@ -229,7 +229,7 @@ def test_a_topic_that_will_not_be_compacted_is_told_of_when_it_is_made_and_at_th
     start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
     broker = start_broker(tmp_path / "data")
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     topics = [NewTopic("squeezed", 3, config={"cleanup.policy": "compact"}), NewTopic("plain", 3)]
     for made in admin.create_topics(topics).values():
         made.result(30)

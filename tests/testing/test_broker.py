@@ -25,7 +25,7 @@ def nursery(request: pytest.FixtureRequest) -> Nursery | None:
 
 
 def produce(broker: Broker, topic: str, *values: str, **config: str | int | float | bool) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, **config})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, **config})
     for value in values:
         producer.produce(topic, value, key=b"k", headers={"h": b"1"})
     assert producer.flush(30) == 0
@@ -87,7 +87,9 @@ def test_a_topic_is_created_with_its_configs(klamm_broker: Broker) -> None:
 def test_records_are_shown_as_they_are_stored(klamm_session_broker: Broker, codec: str) -> None:
     topic = f"stored-{codec}"
     klamm_session_broker.create_topic(topic, 2)
-    producer = Producer({"bootstrap.servers": klamm_session_broker.bootstrap, "compression.type": codec})
+    producer = Producer(
+        {"log_level": 0, "bootstrap.servers": klamm_session_broker.bootstrap, "compression.type": codec}
+    )
     for i in range(100):
         producer.produce(topic, f"value {i}", key=f"key {i}", partition=1, timestamp=1000 + i, headers=[("h", None)])
     producer.produce(topic, None, key="gone", partition=0, timestamp=7)

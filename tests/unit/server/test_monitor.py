@@ -64,7 +64,7 @@ class Keeper:
 
     async def produce(self, topic: str, count: int, size: int = 100) -> None:
         def work() -> None:
-            producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all"})
+            producer = Producer({"log_level": 0, "bootstrap.servers": self.bootstrap, "acks": "all"})
             for _ in range(count):
                 producer.produce(topic, os.urandom(size))
             assert producer.flush(30) == 0
@@ -74,7 +74,7 @@ class Keeper:
     async def consume(self, topic: str, count: int) -> None:
         def work() -> None:
             consumer = Consumer(
-                {"bootstrap.servers": self.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+                {"log_level": 0, "bootstrap.servers": self.bootstrap, "group.id": "unused", "enable.auto.commit": False}
             )
             consumer.assign([TopicPartition(topic, 0, 0)])
             got = 0
@@ -135,7 +135,7 @@ async def test_counters_only_grow_and_errors_are_named(start: Start) -> None:
     keeper = await start(auto_create_topics_enable="false")
 
     def ask_for_a_topic_that_is_not_there() -> None:
-        Producer({"bootstrap.servers": keeper.bootstrap}).list_topics("no-such-topic", timeout=30)
+        Producer({"log_level": 0, "bootstrap.servers": keeper.bootstrap}).list_topics("no-such-topic", timeout=30)
 
     await asyncio.to_thread(ask_for_a_topic_that_is_not_there)
     before = await keeper.scrape()
