@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from klamm.apis.api import CLUSTER_NAME, Context, Operation, ResourceType
+from klamm.controller.config_rules import is_broker_id
 from klamm.core.errors import BrokerError, ErrorCode
 
 
@@ -40,7 +41,7 @@ def check_broker(name: str, node_id: int, *, all_allowed: bool = False) -> None:
     """BrokerError unless this is the broker whose name was given."""
     if not name and all_allowed:
         return
-    if not name.isdecimal():
+    if not is_broker_id(name):
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker's id; give a number")
     if int(name) != node_id:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}; ask broker {name} itself")

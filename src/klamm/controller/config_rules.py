@@ -67,8 +67,13 @@ def _check_topic(image: Image, resource: ConfigResource, configs: Mapping[str, s
 # Brokers: "" stands for all of them
 
 
+def is_broker_id(name: str) -> bool:
+    """As ids are written, and no other way: what is set for broker "01" would be found by nobody."""
+    return name.isdecimal() and str(int(name)) == name
+
+
 def _check_broker_name(name: str, node_id: int) -> None:
-    if name and not name.isdecimal():
+    if name and not is_broker_id(name):
         raise _refuse(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker's id; give a number, or nothing for all")
     if name and int(name) != node_id:
         raise _refuse(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}; ask broker {name} to change its options")

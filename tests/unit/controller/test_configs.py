@@ -118,6 +118,7 @@ def test_a_list_that_is_not_set_starts_from_its_default_not_from_the_brokers() -
         (ALL_BROKERS, [("listener.name.a.ssl.protocol", SET, "x")], ErrorCode.INVALID_REQUEST, "one broker at a time"),
         (BROKER._replace(name="2"), [("log.roll.ms", SET, "5")], ErrorCode.INVALID_REQUEST, "ask broker 2"),
         (BROKER._replace(name="x"), [("log.roll.ms", SET, "5")], ErrorCode.INVALID_REQUEST, "no broker's id"),
+        (BROKER._replace(name="01"), [("log.roll.ms", SET, "5")], ErrorCode.INVALID_REQUEST, "no broker's id"),
         (GROUP, [("nope", SET, "1")], ErrorCode.INVALID_CONFIG, "not a group option"),
         (GROUP, [("consumer.session.timeout.ms", SET, "1")], ErrorCode.INVALID_CONFIG, "below group.consumer.min"),
         (GROUP._replace(name=""), [], ErrorCode.INVALID_REQUEST, "name a group"),
