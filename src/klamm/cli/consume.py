@@ -98,13 +98,15 @@ async def _consume(cluster: Cluster, args: argparse.Namespace, show: Show) -> in
 
 
 async def _places(cluster: Cluster, args: argparse.Namespace) -> list[tuple[str, int]]:
+    from klamm.client.partitioner import partitions_of
+
     places = []
     for topic in await find(cluster, args.topics):
         if topic.error:
             raise Failed(f"{topic.name}: {topic.error.text}")
         missing = [n for n in args.partition if n not in topic.partitions]
         if missing:
-            raise UsageError(f"{topic.name} has no partition {missing[0]}, only 0 to {len(topic.partitions) - 1}")
+            raise UsageError(f"{topic.name} has no partition {missing[0]}: it has {partitions_of(topic)}")
         places += [(topic.name, number) for number in args.partition or topic.partitions]
     return list(dict.fromkeys(places))
 

@@ -47,7 +47,7 @@ def dump(path: str, *, records: bool = False, as_json: bool = False) -> int:
     from klamm.log import dump as dumping
 
     if not os.path.exists(path):
-        raise UsageError(f"{path} does not exist.")
+        raise UsageError(f"{path} does not exist. A partition has no folder before its first record.")
     paths = log_check.segments(path) if os.path.isdir(path) else [path]
     show = dumping.as_json if as_json else dumping.as_text
     damaged = False
@@ -78,7 +78,7 @@ def repair(path: str, *, cut: bool = False, yes: bool = False) -> int:
             try:
                 lock = take_lock(files, data_folder)
             except FolderError as error:
-                raise UsageError(f"{error} Stop that one first.") from None
+                raise UsageError(str(error)) from None
         return _repair(files, path, data_folder, cut, yes)
     except OSError as error:
         raise UsageError(f"{error.filename or path} cannot be used: {error.strerror or error}.") from error

@@ -42,11 +42,13 @@ def run_check(args: argparse.Namespace) -> int:
 
     folder = os.path.abspath(args.folder)
     if not os.path.exists(os.path.join(folder, "klamm.json")):
-        raise UsageError(f"{folder} is not a broker's data folder: it has no klamm.json.")
+        raise UsageError(
+            f"{folder} is not a broker's data folder: it has no klamm.json. For one partition: klamm log dump DIR."
+        )
     try:
         lock = take_lock(RealFiles(), folder)
     except FolderError as error:
-        raise UsageError(f"{error} Stop that one first.") from None
+        raise UsageError(str(error)) from None
     try:
         return _check(folder, args.json)
     except OSError as error:

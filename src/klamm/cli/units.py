@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from klamm.cli.parsing import UsageError
+
 _TIMES: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SHOWN_TIMES: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 _SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -31,9 +33,20 @@ def size_bytes(text: str) -> int | None:
 
 
 def plain_value(name: str, text: str) -> str:
-    """An option's value as Kafka takes it."""
-    number = duration_ms(text) if name.endswith(".ms") else size_bytes(text) if name.endswith(".bytes") else None
-    return text if number is None else str(number)
+    """An option's value as Kafka takes it. UsageError for a time or a size that is none."""
+    if name.endswith(".ms"):
+        number, examples = duration_ms(text), "milliseconds, or a time such as 500ms, 30s, 5m, 12h, 7d"
+    elif name.endswith(".bytes"):
+        number, examples = size_bytes(text), "bytes, or a size such as 64K, 10M, 1G"
+    else:
+        return text
+    if number is not None:
+        return str(number)
+    try:
+        int(text)
+    except ValueError:
+        raise UsageError(f"{name}={text}: write {examples}") from None
+    return text
 
 
 def explained(name: str, value: str) -> str:

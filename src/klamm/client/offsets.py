@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from klamm.client.errors import BrokerSaid, ClientError, error_code
+from klamm.client.partitioner import partitions_of
 from klamm.client.retrying import Retrying
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
@@ -95,7 +96,7 @@ async def _round(
 def _no_leader(cluster: Cluster, place: TopicPartition) -> BrokerSaid:
     topic = cluster.known.topics.get(place.topic)
     if topic is not None and place.partition not in topic.partitions:
-        there = f"{place.topic} has the partitions 0 to {len(topic.partitions) - 1}"
+        there = f"{place.topic} has {partitions_of(topic)}"
         error = BrokerSaid(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(place), there)
         error.retriable = False
         return error

@@ -38,8 +38,14 @@ def checked(topic: Topic, partition: int) -> int:
     """The partition that the caller chose, if there is one."""
     if partition in topic.partitions:
         return partition
-    there = f"it has the partitions 0 to {len(topic.partitions) - 1}"
+    there = f"it has {partitions_of(topic)}"
     raise BrokerSaid(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name, there)
+
+
+def partitions_of(topic: Topic) -> str:
+    """Which there are, in words."""
+    last = len(topic.partitions) - 1
+    return f"the partitions 0 to {last}" if last else "only partition 0"
 
 
 class Sticky:

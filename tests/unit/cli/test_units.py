@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from klamm.cli.parsing import UsageError
 from klamm.cli.units import explained, plain_value, show_count, show_duration, show_size
 
 
@@ -15,13 +16,21 @@ from klamm.cli.units import explained, plain_value, show_count, show_duration, s
         ("max.message.bytes", "2M", "2097152"),
         ("segment.bytes", "1GiB", "1073741824"),
         ("segment.bytes", "1048576", "1048576"),
-        ("segment.bytes", "10kB", "10kB"),  # a thousand, or 1024? The broker will refuse it
         ("cleanup.policy", "7d", "7d"),
         ("compression.type", "lz4", "lz4"),
     ],
 )
 def test_times_and_sizes_may_have_a_unit(name: str, given: str, sent: str) -> None:
     assert plain_value(name, given) == sent
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "example"),
+    [("retention.ms", "7parsecs", "7d"), ("segment.bytes", "10kB", "64K"), ("segment.bytes", "", "64K")],
+)  # is kB a thousand, or 1024?
+def test_what_is_no_time_or_size_is_told_how_to_write_one(name: str, given: str, example: str) -> None:
+    with pytest.raises(UsageError, match=example):
+        plain_value(name, given)
 
 
 @pytest.mark.parametrize(
