@@ -15,6 +15,9 @@ from klamm.records.batch import CODEC_MASK, BatchError, BatchHeader, CorruptBatc
 from klamm.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress, decompress
 from klamm.records.varint import read_varint
 
+MAX_RECORDS = 1_000_000
+"""In one batch that is compressed anew. Some kilobytes can count twenty million, and to walk over them takes seconds in
+which nobody else in this interpreter gets far."""
 _MIN_BODY_BYTES = batch.min_record_bytes - 1  # a record without its own length
 
 
@@ -25,6 +28,9 @@ def recompress(data: Buffer, wanted: Compression, max_bytes: int = MAX_DECOMPRES
     batch.validate(data, 0, header)
     if header.size != len(data):
         raise BatchError(ErrorCode.INVALID_RECORD, "a client sends one batch for each partition, not several")
+    if header.record_count > MAX_RECORDS:
+        what = f"{header.record_count} records in one batch; this topic's compression.type takes at most {MAX_RECORDS}"
+        raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, what)
     body = decompress(header.codec, memoryview(data)[batch.header_bytes : header.size], max_bytes)
     _check_frames(body, header)
     attributes = header.attributes & ~CODEC_MASK | wanted.codec

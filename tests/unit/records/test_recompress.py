@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from klamm.core.errors import ErrorCode
 from klamm.records.batch import BatchError, read_header, seal
 from klamm.records.compression import Codec, Compression
-from klamm.records.recompress import recompress
+from klamm.records.recompress import MAX_RECORDS, recompress
 from klamm.records.record import Record, decode_records, encode_batch
 
 codecs = st.sampled_from(list(Codec))
@@ -78,3 +78,12 @@ def test_a_batch_that_holds_too_much_is_refused() -> None:
 def test_two_batches_are_not_one() -> None:
     batch = encode_batch([Record(0, 1, None, b"x")])
     assert code_of(batch + batch) == ErrorCode.INVALID_RECORD
+
+
+def test_more_records_than_anybody_walks_over_are_refused_unseen() -> None:
+    small = encode_batch([Record(0, 0, None, b"")], codec=Codec.ZSTD)
+    count = MAX_RECORDS + 1
+    many = seal(read_header(small)._replace(record_count=count, last_offset_delta=count - 1), small[61:])
+    with pytest.raises(BatchError, match="at most") as refused:
+        recompress(many, Compression(Codec.LZ4))
+    assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
