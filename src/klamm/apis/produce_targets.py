@@ -81,10 +81,14 @@ class ProduceTargets:
             key = frame[body:end].tobytes()
             stop = len(frame)
             if version >= _FLEXIBLE:
-                size, start = frame[end] - 1, end + 1
-                if size > 126:
-                    size, start = read_varint(frame, end)
-                    size -= 1
+                size, start = frame[end], end + 1
+                if size > 127:
+                    if frame[start] < 128:  # two bytes: the usual size of a small batch
+                        size = size & 127 | frame[start] << 7
+                        start += 1
+                    else:
+                        size, start = read_varint(frame, end)
+                size -= 1
                 stop -= 3  # no tagged fields: of the partition, the topic, the request
                 if frame[stop] or frame[stop + 1] or frame[stop + 2]:
                     return None
