@@ -85,7 +85,7 @@ def test_a_dry_run_changes_nothing(klamm: Run) -> None:
     assert "checked only" in klamm("config", "set", "topic", "imagined", "retention.ms=1d", "--dry-run")
     assert "checked only" in klamm("topic", "alter", "imagined", "--set", "retention.ms=1d", "--dry-run")
     assert klamm("config", "get", "topic", "imagined") == ""
-    assert "INVALID_CONFIG" in klamm("topic", "alter", "imagined", "-c", "flush.ms=never", "--dry-run", code=1)
+    assert "INVALID_CONFIG" in klamm("topic", "alter", "imagined", "-c", "flush.messages=never", "--dry-run", code=1)
 
 
 def test_topics_are_altered_by_pattern(klamm: Run) -> None:
