@@ -233,6 +233,7 @@ class LogMachine(RuleBasedStateMachine):
             self.log.close()
             world.boot()
             world.open(None, world.saved)
+            self._starts_at(self.start)
         else:
             world.do(getattr(self.log, step))
 
