@@ -62,6 +62,7 @@ format: $(BIN)/.dev
 
 soak: $(BIN)/.dev
 	@KLAMM_SOAK_SEEDS=$(SOAK_SEEDS) $(BIN)/pytest -m soak -n 2 --dist worksteal --timeout 3600
+	@KLAMM_SOAK_SEEDS=$(SOAK_SEEDS) $(BIN)/pytest tests/unit -n 2 --dist worksteal # properties, with new examples
 
 $(BIN)/.bench: requirements/bench.txt $(BIN)/.dev
 	$(call install,--require-hashes -r requirements/bench.txt)
