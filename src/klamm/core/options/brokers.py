@@ -141,6 +141,21 @@ _REQUESTS = (
         at_least=1,
         internal=True,
     ),
+    Option(
+        "transaction.partition.verification.enable",
+        BOOL,
+        True,
+        "Check that a batch belongs to a transaction that is under way.",
+        update=ANY_TIME,
+    ),
+    Option(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        INT,
+        100,
+        "How long the broker itself retries while an earlier transaction ends.",
+        at_least=0,
+    ),
+    Option("add.partitions.to.txn.retry.backoff.ms", INT, 20, "Pause between such retries.", at_least=1),
 )
 
 _LOG = (
@@ -262,4 +277,15 @@ _LOG = (
     ),
 )
 
-BROKER_OPTIONS = {option.name: option for option in (*_NODE, *_LISTENERS, *_SOCKETS, *_REQUESTS, *_LOG)}
+_CLASSIC_GROUPS = (
+    Option(
+        "group.initial.rebalance.delay.ms", INT, 3000, "How long a new group waits for more members before it begins."
+    ),
+    Option("group.max.session.timeout.ms", INT, 1_800_000, "Longest session time-out that a member may ask for."),
+    Option("group.min.session.timeout.ms", INT, 6000, "Shortest session time-out that a member may ask for."),
+    Option("group.max.size", INT, INT_MAX, "Most members of a group.", at_least=1),
+)
+
+BROKER_OPTIONS = {
+    option.name: option for option in (*_NODE, *_LISTENERS, *_SOCKETS, *_REQUESTS, *_LOG, *_CLASSIC_GROUPS)
+}

@@ -28,12 +28,6 @@ OPTIONS = (
         1,
     ),
     idle(
-        "group.initial.rebalance.delay.ms", INT, 3000, "How long a new group waits for more members before it begins."
-    ),
-    idle("group.max.session.timeout.ms", INT, 1_800_000, "Longest session time-out that a member may ask for."),
-    idle("group.min.session.timeout.ms", INT, 6000, "Shortest session time-out that a member may ask for."),
-    idle("group.max.size", INT, INT_MAX, "Most members of a group.", 1),
-    idle(
         "group.coordinator.append.linger.ms",
         INT,
         -1,
