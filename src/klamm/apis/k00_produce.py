@@ -9,7 +9,7 @@ Unusual:
 - A batch that its topic wants compressed in another way may have to wait for a thread, and what comes after it for the
   same partition with it (replica.recoding); the answer is then a task's.
 - The usual small request takes a shortcut around the codec (see produce_targets).
-- There are no transactions yet: a transactional batch is answered with INVALID_TXN_STATE (see replica.partition).
+- A transactional batch needs its coordinator first (see replica.verification).
 """
 
 from __future__ import annotations

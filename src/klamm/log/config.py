@@ -29,3 +29,4 @@ class LogConfig(NamedTuple):
     producer_id_expiration_ms: int = _DAY_MS
     compression: Compression | None = None  # what batches are stored as; None: as their producers send them
     segment_jitter_ms: int = 0
+    verify_transactions: bool = True  # whether a first batch needs the word of its transaction's coordinator

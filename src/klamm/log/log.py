@@ -75,8 +75,17 @@ class Log(LogBase):
 
     # ---- appending
 
-    def append(self, batches: WritableBuffer, *, leader_epoch: int, from_client: bool = True) -> Appended | Rejected:
-        """Check a batch, give it its offsets, in place, and write it. The broker's own appends may hold several."""
+    def append(
+        self,
+        batches: WritableBuffer,
+        *,
+        leader_epoch: int,
+        from_client: bool = True,
+        transaction_version: int = 0,
+    ) -> Appended | Rejected:
+        """Check a batch, give it its offsets, in place, and write it. The broker's own appends may hold several.
+
+        `transaction_version` is that of the transaction which the batch belongs to or, being its marker, ends."""
         if self._segments is None and (unloaded := self._load_now()) is not None:
             return unloaded
         if self.failure is not None:
@@ -89,7 +98,7 @@ class Log(LogBase):
             _, length, _, _, _, attributes, last_delta, base_timestamp, timestamp, producer_id, _, _, _ = header
             size = length + prefix_bytes
             if size < len(batches):
-                return self._append_each(batches, leader_epoch, from_client)
+                return self._append_each(batches, leader_epoch, from_client, transaction_version)
             if size > config.max_message_bytes or size > config.segment_bytes:
                 return _too_large(size, config)
             validate(batches, 0, header, from_client=from_client)
@@ -100,7 +109,7 @@ class Log(LogBase):
             ):
                 return _bad_timestamp(header, now_ms)
             if producer_id >= 0:
-                verdict = self._check_producer(header, batches, from_client)
+                verdict = self._check_producer(header, batches, from_client, transaction_version)
                 if verdict is not None:
                     return verdict
             base_offset = self._next_offset
@@ -149,7 +158,9 @@ class Log(LogBase):
                 pass
         return self._offline()
 
-    def _append_each(self, batches: WritableBuffer, leader_epoch: int, from_client: bool) -> Appended | Rejected:
+    def _append_each(
+        self, batches: WritableBuffer, leader_epoch: int, from_client: bool, transaction_version: int
+    ) -> Appended | Rejected:
         """Several batches at once, only for the broker itself. They are written one after another: if one is refused,
         those before it stay."""
         if from_client:
@@ -159,7 +170,12 @@ class Log(LogBase):
         position = 0
         while position < len(view):
             size = read_header(view, position).size
-            result = self.append(view[position : position + size], leader_epoch=leader_epoch, from_client=False)
+            result = self.append(
+                view[position : position + size],
+                leader_epoch=leader_epoch,
+                from_client=False,
+                transaction_version=transaction_version,
+            )
             if isinstance(result, Rejected):
                 return result
             first = first or result
@@ -292,15 +308,17 @@ class Log(LogBase):
         return self._offline()
 
     def _check_producer(
-        self, header: BatchHeader, batch: WritableBuffer, from_client: bool
+        self, header: BatchHeader, batch: WritableBuffer, from_client: bool, transaction_version: int
     ) -> Appended | Rejected | None:
         producers = self.producers
         if self.failure is not None:
             return self._offline()  # their state cannot be read
         if header.attributes & CONTROL:
             marker = end_marker(batch)
-            return None if marker is None else producers.check_marker(header, marker.coordinator_epoch)
-        verdict = producers.check(header, sequenced=from_client)
+            if marker is None:
+                return None
+            return producers.check_marker(header, marker.coordinator_epoch, transaction_version=transaction_version)
+        verdict = producers.check(header, sequenced=from_client, transaction_version=transaction_version)
         if isinstance(verdict, Duplicate):
             time_ms = verdict.timestamp if self.config.log_append_time else -1
             return Appended(verdict.base_offset, verdict.last_offset, time_ms, True)

@@ -24,6 +24,7 @@ MAX_UNREPLICATED: Final = 1024  # ended transactions that still wait for the hig
 MAX_AWAITED: Final = 1000  # unknown producers whose first batch could not be written; the oldest are forgotten
 EXPIRE_SLICE: Final = 1000  # producers looked at in one call of `expire`: well under a millisecond
 
+MAX_EPOCH: Final = 0x7FFF
 _SEQUENCE_MASK: Final = 0x7FFF_FFFF  # sequences count to 2^31 - 1 and go on at 0
 
 _BATCH = struct.Struct(">iiqqq")  # first sequence, last sequence, base offset, last offset, timestamp
@@ -185,11 +186,17 @@ class ProducerStates:
 
         Since transaction version 2 the coordinator raises the epoch before it writes the marker, so one with the
         current epoch is late, unless the transaction has ended: then it is the same marker again, and does no harm.
+        The largest epoch cannot be raised: a transaction that got to be in it ends by a marker of the same.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
-        late = transaction_version >= 2 and header.producer_epoch == producer.epoch and producer.txn_first_offset >= 0
+        late = (
+            transaction_version >= 2
+            and header.producer_epoch == producer.epoch
+            and producer.txn_first_offset >= 0
+            and producer.epoch < MAX_EPOCH
+        )
         if late or header.producer_epoch < producer.epoch:
             return _old_epoch(header, producer)
         if coordinator_epoch < producer.coordinator_epoch:

@@ -65,6 +65,7 @@ def _from_broker(options: Options) -> LogConfig:
     fields: dict[str, Any] = {
         field: _turned(resolve(name, {}, options).value, turn) for name, (field, turn) in _FIELDS.items()
     }
+    fields["verify_transactions"] = options.get_bool("transaction.partition.verification.enable")
     fields["producer_id_expiration_ms"] = options.get_int("producer.id.expiration.ms")
     fields.update(_retention({}, options))
     fields["compression"] = _compression({}, options)

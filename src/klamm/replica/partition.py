@@ -11,32 +11,40 @@ Calls return values, never raise for what is expected, and never block the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from klamm.core.errors import ErrorCode
 from klamm.log.base import LogBase
 from klamm.log.log import Log, WritableBuffer
+from klamm.log.producer_state import Producer
 from klamm.log.results import Appended, Rejected
-from klamm.records.batch import TRANSACTIONAL, BatchError
+from klamm.records.batch import CONTROL, TRANSACTIONAL, BatchError, BatchHeader, read_header
 from klamm.replica.fetch import CONSUMER, Fetched, Limits, Wanted
 from klamm.replica.produce import ALL
 from klamm.replica.recoding import Deferred, Line, Recoder, is_as_wanted
-
-if TYPE_CHECKING:
-    from klamm.replica.purgatory import Delayed
+from klamm.replica.verification import Verification, Verifications
 
 UNREADABLE = (OSError, BatchError)
 """What a log's files can do to whoever looks into them for the first time since a clean start."""
 
 _ATTRIBUTES_LOW_BYTE = 22  # of a batch: where the transactional bit is
 
-_NO_TRANSACTIONS = Rejected(
-    # What Kafka answers when a transactional batch comes in and no transaction is under way for it (KIP-890): clients
-    # abort the transaction and say so, instead of retrying for ever or taking the producer for fenced.
-    ErrorCode.INVALID_TXN_STATE,
-    "this broker has no transactions yet",
+_NO_TRANSACTIONAL_ID = Rejected(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch in a request that names no transaction"
 )
+_NOT_VERIFIED = Rejected(ErrorCode.INVALID_TXN_STATE, "the partition is not part of the producer's transaction")
 _INTERNAL = Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
+
+
+class Waiter(Protocol):
+    """Who is told of what happens to a partition, as long as it is among its waiters. `slot` is what it was put there
+    with. It must not append from within."""
+
+    def moved(self, partition: Partition, slot: int) -> None:
+        """Offsets have moved."""
+
+    def interrupted(self, partition: Partition, slot: int) -> None:
+        """The leadership has changed, the log has failed, or the partition is gone."""
 
 
 class Partition:
@@ -60,6 +68,7 @@ class Partition:
         "sent_bytes",
         "topic",
         "topic_id",
+        "verifications",
         "waiters",
     )
 
@@ -78,8 +87,9 @@ class Partition:
         self.internal = False
         self.received_bytes = 0  # of batches, since the start; for metrics
         self.sent_bytes = 0
-        self.waiters: dict[Delayed, int] = {}
+        self.waiters: dict[Waiter, int] = {}
         self.recoder = recoder
+        self.verifications: Verifications | None = None  # from the first transactional batch on
         self.line: Line | None = None  # appends that wait for a thread to compress them, and what is behind them
 
     def lead(
@@ -111,9 +121,12 @@ class Partition:
 
     # Appending
 
-    def append(self, records: WritableBuffer, acks: int, as_is: bool = False) -> Appended | Rejected | Deferred:
+    def append(
+        self, records: WritableBuffer, acks: int, as_is: bool = False, in_transaction: bool = False
+    ) -> Appended | Rejected | Deferred:
         """Append one batch of a client; offsets are set in place in `records`. Call `wake` afterwards.
 
+        `in_transaction`: the request names its transaction; a first batch needs a `verification` as well.
         Deferred: the batch, or one before it, has to be compressed anew; `as_is` comes from there."""
         log = self.log
         if log is None or self.error:
@@ -122,12 +135,9 @@ class Partition:
             return _INTERNAL
         # As with Kafka, never more than the partition has: one replica is enough where there is no other.
         if acks == ALL and self.isr_size < self.min_isr and self.isr_size <= len(self.followers):
-            return Rejected(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.isr_size} in-sync replicas, min.insync.replicas is {self.min_isr}",
-            )
+            return self._too_few_replicas()
         if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL:
-            return _NO_TRANSACTIONS
+            return self._append_transactional(log, records, acks, as_is, in_transaction)
         if not as_is and (log.config.compression is not None or self.line is not None):
             return self._append_recoded(log, records, acks)
         result = log.append(records, leader_epoch=self.leader_epoch)
@@ -137,6 +147,121 @@ class Partition:
         if log.failure is not None:
             self._interrupt()
         return result
+
+    def _append_transactional(
+        self, log: Log, records: WritableBuffer, acks: int, as_is: bool, in_transaction: bool
+    ) -> Appended | Rejected | Deferred:
+        if not in_transaction and not as_is:
+            return _NO_TRANSACTIONAL_ID
+        if not as_is and (log.config.compression is not None or self.line is not None):
+            return self._append_recoded(log, records, acks)
+        try:
+            header = read_header(records)
+            if (refused := self._outside(log, header)) is not None:
+                return refused
+        except UNREADABLE as error:
+            return Rejected(ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, OSError) else error.code, str(error))
+        known = None if self.verifications is None else self.verifications.get(header.producer_id)
+        version = 2 if known is not None and known.adds else 0
+        return self._write(log, records, header, from_client=True, transaction_version=version)
+
+    def _outside(self, log: Log, header: BatchHeader) -> Rejected | None:
+        """Why a batch of a client cannot be part of a transaction now. What is wrong with its epoch is the log's to
+        say."""
+        producer = log.producers.get(header.producer_id)
+        if producer is not None and (header.producer_epoch < producer.epoch or _is_under_way(producer, header)):
+            return None
+        if not log.config.verify_transactions:
+            return None
+        known = None if self.verifications is None else self.verifications.get(header.producer_id)
+        if known is None or not known.verified or known.epoch != header.producer_epoch:
+            return _NOT_VERIFIED
+        if header.base_sequence > known.lowest_sequence:
+            return Rejected(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {header.producer_id} has to send sequence {known.lowest_sequence} first, "
+                f"not {header.base_sequence}.",
+            )
+        return None
+
+    def verification(self, header: BatchHeader, *, adds: bool) -> Verification | Rejected | None:
+        """A client's transactional batch has come. None: its transaction is under way here, append it. Otherwise the
+        transaction's coordinator has to be asked; if it agrees, call `confirm`, then `append`. Only while the partition
+        is `available`; one of UNREADABLE if its files turn out not to be."""
+        assert self.log is not None
+        producer = self.log.producers.get(header.producer_id)
+        if producer is not None:
+            if header.producer_epoch < producer.epoch:
+                return Rejected(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"Producer {header.producer_id} has epoch {producer.epoch} here, not {header.producer_epoch}.",
+                )
+            if _is_under_way(producer, header):
+                return None
+        if self.verifications is None:
+            self.verifications = Verifications()
+        return self.verifications.begin(header.producer_id, header.producer_epoch, header.base_sequence, adds)
+
+    def confirm(self, verification: Verification) -> None:
+        """The coordinator knows that this partition is part of the transaction. That is void if it has ended since."""
+        if self.verifications is not None and self.verifications.get(verification.producer_id) is verification:
+            verification.verified = True
+
+    def append_internal(self, batch: WritableBuffer, *, transaction_version: int = 0) -> Appended | Rejected:
+        """Append what the broker itself writes, to any topic: the records of a coordinator, or a transaction's marker.
+        It is safe once the high watermark has passed it. Call `wake` afterwards."""
+        log = self.log
+        if log is None or self.error:
+            return Rejected(self.error, "")
+        if self.isr_size < self.min_isr and self.isr_size <= len(self.followers):
+            return self._too_few_replicas()
+        header = read_header(batch)
+        return self._write(log, batch, header, from_client=False, transaction_version=transaction_version)
+
+    def _write(
+        self, log: Log, batch: WritableBuffer, header: BatchHeader, *, from_client: bool, transaction_version: int
+    ) -> Appended | Rejected:
+        result = log.append(
+            batch, leader_epoch=self.leader_epoch, from_client=from_client, transaction_version=transaction_version
+        )
+        self.high_watermark = log.end_offset
+        if type(result) is Appended:
+            self.received_bytes += len(batch)
+            if self.verifications is not None and header.attributes & TRANSACTIONAL:
+                if header.attributes & CONTROL:
+                    self.verifications.ended(header.producer_id, header.producer_epoch)
+                else:
+                    self.verifications.appended(header.producer_id)
+        if log.failure is not None:
+            self._interrupt()
+        return result
+
+    def _too_few_replicas(self) -> Rejected:
+        return Rejected(
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.isr_size} in-sync replicas, min.insync.replicas is {self.min_isr}"
+        )
+
+    def append_internal(self, records: WritableBuffer) -> Appended | Rejected:
+        """Append one batch of the broker's own, under acks=all: what coordinators write, markers of transactions. Call
+        `wake` afterwards. What a client may not send (control batches, records of transactions) passes here."""
+        log = self.log
+        if log is None or self.error:
+            return Rejected(self.error, "")
+        if self.isr_size < self.min_isr and (too_few := self._too_few_replicas()) is not None:
+            return too_few
+        result = log.append(records, leader_epoch=self.leader_epoch, from_client=False)
+        self.high_watermark = log.end_offset
+        if log.failure is not None:
+            self._interrupt()
+        return result
+
+    def _too_few_replicas(self) -> Rejected | None:
+        """As with Kafka, never more than the partition has: one replica is enough where there is no other."""
+        if self.isr_size > len(self.followers):
+            return None
+        return Rejected(
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.isr_size} in-sync replicas, min.insync.replicas is {self.min_isr}"
+        )
 
     def _append_recoded(self, log: Log, records: WritableBuffer, acks: int) -> Appended | Rejected | Deferred:
         wanted = log.config.compression
@@ -272,3 +397,7 @@ class Partition:
             self.wake()
         else:
             self._interrupt()
+
+
+def _is_under_way(producer: Producer, header: BatchHeader) -> bool:
+    return producer.txn_first_offset >= 0 and producer.epoch == header.producer_epoch

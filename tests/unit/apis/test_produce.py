@@ -109,12 +109,11 @@ async def test_zstd_is_for_requests_that_know_it(node: Any, tools: Any, version:
     assert node.partition().high_watermark == (0 if version < 7 else 1)
 
 
-async def test_a_transactional_batch_is_refused_while_there_are_no_transactions(node: Any, tools: Any) -> None:
+async def test_a_transactional_batch_is_refused_if_the_request_names_no_transaction(node: Any, tools: Any) -> None:
     await node.create()
     records = tools.batch(b"a", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
     answer = only(await node.call(produce((0, records)), 9))
-    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
-    assert "transactions" in answer.error_message
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert node.partition().high_watermark == 0
 
 

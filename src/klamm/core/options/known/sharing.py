@@ -220,13 +220,6 @@ OPTIONS = (
         1,
     ),
     idle(
-        "transaction.partition.verification.enable",
-        BOOL,
-        True,
-        "Check that a batch belongs to a transaction that is under way.",
-        update=ANY_TIME,
-    ),
-    idle(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         INT,
         3_600_000,
@@ -254,12 +247,4 @@ OPTIONS = (
     idle(
         "transactional.id.expiration.ms", INT, 604_800_000, "Age at which an unused transactional id is forgotten.", 1
     ),
-    idle(
-        "add.partitions.to.txn.retry.backoff.max.ms",
-        INT,
-        100,
-        "How long the broker itself retries while an earlier transaction ends.",
-        0,
-    ),
-    idle("add.partitions.to.txn.retry.backoff.ms", INT, 20, "Pause between such retries.", 1),
 )
