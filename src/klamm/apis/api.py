@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from klamm.core.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
+    from klamm.apis.fetch_targets import FetchTargets
     from klamm.apis.metadata_cache import MetadataCache
     from klamm.apis.produce_targets import ProduceTargets
     from klamm.apis.registry import Registry
     from klamm.controller import Controller
-    from klamm.core.env import Env
+    from klamm.core.env import Env, Part
     from klamm.core.options import Options
     from klamm.metadata.image import Image
     from klamm.metadata.publisher import Publisher
@@ -119,7 +120,7 @@ class Pending:
 Answer: TypeAlias = "Response | Pending | Awaitable[Response] | None"
 Handler: TypeAlias = "Callable[[Context, Any], Answer]"
 ErrorAnswer: TypeAlias = "Callable[[Any, int, ErrorCode], Response | None]"
-Shortcut: TypeAlias = "Callable[[Context, memoryview, int], bytes | Answer]"
+Shortcut: TypeAlias = "Callable[[Context, memoryview, int], bytes | list[Part] | Answer]"
 
 
 class Api:
@@ -132,8 +133,9 @@ class Api:
     (or where it returns None) the server closes the connection.
 
     `shortcut(ctx, frame, body)` may answer a request of a frequent shape without decoding it: with the encoded body of
-    the answer, or with what `handle` would return. None means that it has done nothing, and that the request goes to
-    `handle`. It must do exactly what `handle` would; it is only quicker.
+    the answer (bytes, or a list of parts that begins with bytes), or with what `handle` would return. None means that
+    it has done nothing, and that the request goes to `handle`. It must do exactly what `handle` would; it is only
+    quicker.
     """
 
     __slots__ = ("_request", "advertised", "handle", "key", "name", "on_error", "shortcut", "versions")
@@ -263,6 +265,7 @@ class Broker:
         "cluster_id",
         "controller",
         "env",
+        "fetch_targets",
         "metadata",
         "metadata_cache",
         "node_id",
@@ -290,6 +293,7 @@ class Broker:
         apis: Registry,
         metadata_cache: MetadataCache,
         produce_targets: ProduceTargets,
+        fetch_targets: FetchTargets,
         authorizer: Authorizer | None = None,
     ) -> None:
         self.env = env
@@ -305,6 +309,7 @@ class Broker:
         self.apis = apis
         self.metadata_cache = metadata_cache
         self.produce_targets = produce_targets
+        self.fetch_targets = fetch_targets
         self.authorizer = authorizer
 
     @property

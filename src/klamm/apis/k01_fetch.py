@@ -5,6 +5,7 @@ Unusual:
   first, so that sending them cannot stall the loop.
 - A fetch that finds too little is held until there is enough (min_bytes) or its time is up (max_wait_ms).
 - Fetch sessions (KIP-227) from v7, topic ids from v13, leader hints (KIP-951) from v16.
+- A consumer that reads on in one partition takes a shortcut around the codec (see fetch_targets).
 - Followers fetch with their replica id (in the tagged replica state from v15) and see past the high watermark; they
   must be replicas of the partition.
 """
@@ -15,7 +16,8 @@ import asyncio
 from collections.abc import Sequence
 
 from klamm.apis.api import CLUSTER_NAME, Answer, Api, Context, Operation, Pending, ResourceType
-from klamm.core.env import FileRange
+from klamm.apis.fetch_targets import FIRST_VERSION
+from klamm.core.env import FileRange, Part
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import ZERO_UUID
 from klamm.replica.fetch import CONSUMER, DelayedFetch, Fetched, Limits, Wanted, read_all
@@ -64,6 +66,14 @@ def handle(ctx: Context, request: FetchRequest) -> Answer:
     if ready or request.max_wait_ms <= 0:
         return _answer(ctx, turn, results)
     return _hold(ctx, request.max_wait_ms / 1000, turn, wanted, limits, results)
+
+
+def shortcut(ctx: Context, frame: memoryview, body: int) -> list[Part] | None:
+    """One partition without a session, where there is something to read. Everything else is `handle`'s."""
+    broker = ctx.broker
+    if ctx.api_version < FIRST_VERSION or broker.authorizer is not None or ctx.throttle_time_ms:
+        return None
+    return broker.fetch_targets.read(ctx.api_version, frame, body)
 
 
 def _wanted(version: int, request: FetchRequest) -> list[Wanted]:
@@ -265,4 +275,4 @@ def on_error(request: FetchRequest, version: int, code: ErrorCode) -> FetchRespo
     return FetchResponse(error_code=code) if version >= 7 else None  # the field for the whole came with v7
 
 
-API = Api(FetchRequest, handle, key=1, versions=(4, 18), on_error=on_error)
+API = Api(FetchRequest, handle, key=1, versions=(4, 18), on_error=on_error, shortcut=shortcut)

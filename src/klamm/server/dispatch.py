@@ -82,6 +82,16 @@ class Route:
             return _FLEXIBLE_HEAD.pack(len(body) + 5, correlation_id) + body
         return _HEAD.pack(len(body) + 4, correlation_id) + body
 
+    def frame_parts(self, body: list[Part], version: int, correlation_id: int) -> tuple[list[Part], int]:
+        """The same for a body with records: its parts, and their size."""
+        size = 0
+        for part in body:
+            size += part.size if isinstance(part, tuple) else len(part)
+        flexible = version >= self.flexible
+        head = _FLEXIBLE_HEAD.pack(size + 5, correlation_id) if flexible else _HEAD.pack(size + 4, correlation_id)
+        body[0] = head + body[0]  # type: ignore[operator] # the first is bytes
+        return body, size + len(head)
+
     def encode(self, response: Response, version: int, correlation_id: int) -> list[Part]:
         parts = encode_response(response, self.api.key, version, correlation_id)
         self._count_errors(response, self.errors)
@@ -131,7 +141,7 @@ class Dispatcher:
         route.requests += 1
         route.request_bytes += size
         context = Context(self._broker, connection.peer, version, client_id)
-        answer: bytes | Answer = None
+        answer: bytes | list[Part] | Answer = None
         failure: Exception | None = None
         if route.shortcut is not None:
             try:
@@ -142,6 +152,11 @@ class Dispatcher:
                 response = route.frame(answer, version, correlation_id)
                 connection.outbox.answer([response])
                 route.answered(len(response), self.now() - started)
+                return
+            if type(answer) is list:
+                parts, size = route.frame_parts(answer, version, correlation_id)
+                connection.outbox.answer(parts)
+                route.answered(size, self.now() - started)
                 return
         try:
             # As with Kafka, bytes behind the last field are let pass.
@@ -161,7 +176,7 @@ class Dispatcher:
             elif answer is None:
                 route.answered(0, self.now() - started)
             else:
-                assert not isinstance(answer, bytes)
+                assert not isinstance(answer, (bytes, list))
                 _Call(self, connection, route, version, correlation_id, request, started).take(answer, size)
         except Exception as error:  # noqa: BLE001 - whatever a handler does, the broker goes on
             _Call(self, connection, route, version, correlation_id, request, started).fail(error)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from klamm.apis.api import Answer, Api, Context, Handler, Hangup, Pending, Response
+from klamm.core.env import Part
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.wire import Struct
 
@@ -35,7 +36,7 @@ class Route(Protocol):
     api: Api
     requests: int
     handle: Handler
-    shortcut: Callable[[Context, memoryview, int], bytes | Answer] | None
+    shortcut: Callable[[Context, memoryview, int], bytes | list[Part] | Answer] | None
 
 
 class _Fault:

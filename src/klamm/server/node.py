@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.apis import registry
 from klamm.apis.api import Broker
+from klamm.apis.fetch_targets import FetchTargets
 from klamm.apis.metadata_cache import MetadataCache
 from klamm.apis.produce_targets import ProduceTargets
 from klamm.controller import BrokerRegistration, Controller
@@ -149,6 +150,7 @@ class Node:
             apis=apis,
             metadata_cache=MetadataCache(),
             produce_targets=ProduceTargets(replicas),
+            fetch_targets=FetchTargets(replicas),
         )
         dispatcher = Dispatcher(broker, apis, env.clock, self._on_broken)
         limits = limits_from(live.current)

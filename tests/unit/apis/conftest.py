@@ -13,6 +13,7 @@ import pytest
 from klamm import wire
 from klamm.apis import registry
 from klamm.apis.api import Answer, Api, Broker, Context, Operation, Peer, Pending, ResourceType
+from klamm.apis.fetch_targets import FetchTargets
 from klamm.apis.metadata_cache import MetadataCache
 from klamm.apis.produce_targets import ProduceTargets
 from klamm.controller import BrokerRegistration, Controller, NewTopic
@@ -83,6 +84,7 @@ class Harness:
             apis=self.apis,
             metadata_cache=MetadataCache(),
             produce_targets=ProduceTargets(replicas),
+            fetch_targets=FetchTargets(replicas),
         )
 
         def changed(options: Options) -> None:
@@ -123,7 +125,10 @@ class Harness:
     def decoded(self, request: wire.Struct, version: int, response: Any) -> Any:
         if response is None:
             return None
-        body = response if isinstance(response, bytes) else joined(wire.encode_parts(response, version))
+        if isinstance(response, bytes):
+            body = response
+        else:
+            body = joined(response if isinstance(response, list) else wire.encode_parts(response, version))
         return wire.decode(response_type(request.__api_key__), body, version)
 
     async def create(self, name: str = "t", partitions: int = 1, **configs: str) -> bytes:

@@ -307,8 +307,11 @@ def chill(node: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[Co
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         found = real(self, *args, **kwargs)
         if hasattr(found, "file"):
-            cold.append(ColdFile(found.file, **options))
-            return found._replace(file=cold[-1])
+            file = next((c for c in cold if c.file is found.file), None)
+            if file is None:
+                file = ColdFile(found.file, **options)
+                cold.append(file)
+            return found._replace(file=file)
         return found
 
     monkeypatch.setattr(Log, "read", read)
