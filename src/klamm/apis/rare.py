@@ -11,6 +11,7 @@ from typing import Final
 
 RARE: Final = {
     "k21_delete_records": (0, 2),
+    "k27_write_txn_markers": (1, 2),
     "k29_describe_acls": (1, 3),
     "k30_create_acls": (1, 3),
     "k31_delete_acls": (1, 3),
