@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from klamm.coordinator.groups.classic import ClassicGroups
+from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.groups.timers import Timers
 from klamm.coordinator.machine import Answer, Now, Outcome, Producer, Record
 
@@ -47,7 +48,7 @@ class Part(Protocol):
 
 
 class GroupMachine:
-    __slots__ = ("_by_key", "_parts", "_uuid", "classic", "groups", "image", "options", "timers")
+    __slots__ = ("_by_key", "_parts", "_uuid", "classic", "groups", "image", "offsets", "options", "timers")
 
     def __init__(self, options: Callable[[], Options], uuid: Callable[[], bytes]) -> None:
         """`options()` are the broker's as they are now; `uuid()` makes ids of members (16 random bytes)."""
@@ -57,7 +58,8 @@ class GroupMachine:
         self.timers = Timers()
         self.image: Image | None = None
         self.classic = ClassicGroups(self)
-        parts: tuple[Part, ...] = (self.classic,)
+        self.offsets = Offsets(self)
+        parts: tuple[Part, ...] = (self.classic, self.offsets)
         self._parts = {part.name: part for part in parts}
         self._by_key = {key: part for part in parts for key in part.keys}
 
@@ -76,7 +78,8 @@ class GroupMachine:
             part.replay(record, producer)
 
     def replay_end(self, producer: Producer, committed: bool) -> None:
-        """A transaction ended: only offsets are written in one."""
+        """Only offsets are written in transactions."""
+        self.offsets.replay_end(producer, committed)
 
     def loaded(self, now: Now) -> Outcome:
         outcome = Outcome()

@@ -1,138 +1,181 @@
-"""The offsets that groups have committed, and those of transactions that are still open.
+"""The part of a shard that keeps committed offsets: who may commit, read and delete them.
 
-This is a store and nothing else: it changes by `replay` and `replay_end` alone, both called with what is in the log.
-Who may commit is decided in `offsets_commit`, what is too old in `offsets_expiry`.
-
-A value is kept as the record that came with it. While a transaction is open, its offsets are pending; for one partition
-they stand in the order in which they were written, because the newest commit counts, not the one whose transaction ends
-last: a commit makes nothing of all pending ones before it. (Kafka compares record offsets for that. Order alone says
-the same, and keeps saying it after compaction.)
+It decides; what is kept is in `offsets_store`, and what is dropped because it is old or its topic is gone in
+`offsets_sweep`. Handlers have looked at names, partitions and rights already: what comes here is for partitions that
+exist. This part must never change a group; it asks one, and a group that is not there is made by the replay of its
+first offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from klamm.coordinator.groups.offsets_store import OffsetStore, Place
+from klamm.coordinator.groups.offsets_sweep import Sweep, tombstone
+from klamm.coordinator.machine import Answer, Now, Outcome, Producer, Record, Reply
+from klamm.core.errors import ErrorCode
 from klamm.wire.messages.coordinator import OffsetCommitKey, OffsetCommitValue
 
-Place: TypeAlias = "tuple[str, int]"
-"""Topic and partition."""
+if TYPE_CHECKING:
+    from klamm.coordinator.groups.group import PartitionCheck
+    from klamm.coordinator.groups.machine import GroupMachine
+    from klamm.coordinator.groups.timers import TimerKey
+    from klamm.metadata.image import Image
+    from klamm.metadata.replay import Delta
+    from klamm.wire.messages.k08_offset_commit import OffsetCommitRequestPartition, OffsetCommitResponsePartition
+    from klamm.wire.messages.k28_txn_offset_commit import (
+        TxnOffsetCommitRequestPartition,
+        TxnOffsetCommitResponsePartition,
+    )
+    from klamm.wire.schema import Response, Struct
 
-_NOTHING: Mapping[Place, OffsetCommitValue] = {}
+NO_OFFSET = -1
+_GROUP_ID_NOT_FOUND_SINCE = 9
 
 
-class _Pending(NamedTuple):
-    """Where a producer's open transaction has offsets."""
+class Committer(NamedTuple):
+    """On whose behalf offsets are committed, as the request says it."""
 
-    group: str
-    place: Place
+    group_id: str
+    member_id: str = ""
+    instance_id: str | None = None
+    epoch: int = -1
+    """A generation or a member epoch; -1: a client that is no member."""
+    version: int = -1
+    """Of the request: older clients know fewer errors."""
+    producer: Producer | None = None
+    """The offsets are part of its transaction."""
+
+
+class Commit(NamedTuple):
+    """An offset to be committed, and the place in the response that says what came of it."""
+
+    topic: str
+    topic_id: bytes
+    asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
+    answer: OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition
 
 
 class Offsets:
-    """Of the groups of one shard. Bounded by what clients may commit to: partitions that exist, for groups that do."""
+    name: ClassVar[str] = "offsets"
+    keys: ClassVar[tuple[type[Struct], ...]] = (OffsetCommitKey,)
 
-    __slots__ = ("_by_producer", "_committed", "_pending")
+    def __init__(self, machine: GroupMachine) -> None:
+        self._machine = machine
+        self.store = OffsetStore()
+        self._sweep = Sweep(machine, self.store)
 
-    def __init__(self) -> None:
-        self._committed: dict[str, dict[Place, OffsetCommitValue]] = {}
-        self._pending: dict[str, dict[Place, dict[int, OffsetCommitValue | None]]] = {}
-        """By group, place and producer id, oldest first. None: a later commit has overtaken it."""
-        self._by_producer: dict[int, dict[_Pending, None]] = {}
+    def commit(
+        self,
+        who: Committer,
+        commits: Sequence[Commit],
+        response: Response,
+        reply: Reply,
+        now: Now,
+        expire_ms: int = NO_OFFSET,
+    ) -> Outcome:
+        """All or nothing, but for notes that are too long. `expire_ms`: when they may be forgotten, if the client says
+        so (only old ones do)."""
+        verdict = self._may_commit(who, now)
+        if verdict:
+            if isinstance(verdict, ErrorCode):
+                return _refused(commits, verdict, response, reply)
+            for commit in commits:
+                if code := verdict(commit.topic, commit.topic_id, commit.asked.partition_index):
+                    return _refused(commits, _for_client(code, who), response, reply)
+        max_metadata = self._machine.options().get_int("offset.metadata.max.bytes")
+        records = []
+        for topic, topic_id, asked, answer in commits:
+            metadata = asked.committed_metadata or ""
+            if len(metadata) > max_metadata:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            key = OffsetCommitKey(group=who.group_id, topic=topic, partition=asked.partition_index)
+            value = OffsetCommitValue(
+                offset=asked.committed_offset,
+                leader_epoch=asked.committed_leader_epoch,
+                metadata=metadata,
+                commit_timestamp=now.time_ms,
+                expire_timestamp=expire_ms,
+                topic_id=topic_id,
+            )
+            records.append(Record(key, value))
+        return Outcome(records, (Answer(reply, response),), producer=who.producer)
 
-    def get(self, group: str, place: Place) -> OffsetCommitValue | None:
-        return self._committed.get(group, _NOTHING).get(place)
+    def _may_commit(self, who: Committer, now: Now) -> ErrorCode | PartitionCheck:
+        group = self._machine.groups.get(who.group_id)
+        transactional = who.producer is not None
+        if group is None:
+            if who.epoch < 0:
+                return ErrorCode.NONE  # it needs no members to keep offsets
+            known = who.version >= _GROUP_ID_NOT_FOUND_SINCE and not transactional
+            return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
+        verdict = group.may_commit(
+            who.member_id, who.instance_id, who.epoch, transactional=transactional, version=who.version
+        )
+        if isinstance(verdict, ErrorCode):
+            return _for_client(verdict, who)
+        return verdict
 
-    def of_group(self, group: str) -> Mapping[Place, OffsetCommitValue]:
-        """What is committed; to be read before the next event."""
-        return self._committed.get(group, _NOTHING)
+    def fetch_error(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether offsets may be read. Those of a group that is not there may: there are none."""
+        group = self._machine.groups.get(group_id)
+        return ErrorCode.NONE if group is None else group.may_fetch_offsets(member_id, epoch)
 
-    def groups(self) -> Iterator[str]:
-        """Groups that have anything here."""
-        yield from self._committed
-        yield from (group for group in self._pending if group not in self._committed)
+    def delete_error(self, group_id: str) -> ErrorCode:
+        """Whether single offsets of a group may be deleted."""
+        group = self._machine.groups.get(group_id)
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.may_delete_offsets()
 
-    def places(self, group: str) -> list[Place]:
-        """Where a group has an offset, committed or pending."""
-        return list({**dict.fromkeys(self._committed.get(group, ())), **dict.fromkeys(self._pending.get(group, ()))})
+    def subscribed(self, group_id: str, topic: str) -> bool:
+        """Whether members of the group read the topic, so that its offsets have to stay."""
+        group = self._machine.groups.get(group_id)
+        return group is not None and group.subscribes(topic)
 
-    def pending_places(self, group: str) -> Mapping[Place, object]:
-        """Where open transactions have offsets of the group."""
-        return self._pending.get(group, {})
+    def tombstones(self, group_id: str, places: Iterable[Place] | None = None) -> list[Record]:
+        """What deletes offsets, committed and pending, of those places that have any; by default all of the group's."""
+        if places is None:
+            places = self.store.places(group_id)
+        return [tombstone(group_id, place) for place in places if self.store.has(group_id, place)]
 
-    def is_pending(self, group: str, place: Place) -> bool:
-        pending = self._pending.get(group)
-        return pending is not None and place in pending
+    def replay(self, record: Record, producer: Producer | None = None) -> None:
+        key, value = record
+        assert isinstance(key, OffsetCommitKey)
+        assert value is None or isinstance(value, OffsetCommitValue)
+        if value is not None and key.group not in self._machine.groups:
+            self._machine.classic.without_members(key.group)
+        self.store.replay(key, value, None if producer is None else producer.id)
 
-    def pending_values(self, group: str, place: Place) -> Iterator[OffsetCommitValue]:
-        values = self._pending.get(group, {}).get(place, {}).values()
-        return (value for value in values if value is not None)
+    def replay_end(self, producer: Producer, committed: bool) -> None:
+        self.store.replay_end(producer.id, committed)
 
-    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int | None) -> None:
-        """A commit that is in the log, or a tombstone; with a producer id it is part of an open transaction."""
-        place = key.topic, key.partition
-        if value is None:
-            self._forget(key.group, place)
-        elif producer_id is not None:
-            self._keep_pending(key.group, place, producer_id, value)
-        else:
-            self._put(key.group, place, value)
-            if (pending := self._pending.get(key.group)) is not None and place in pending:
-                pending[place] = dict.fromkeys(pending[place])
+    def loaded(self, now: Now) -> Outcome:
+        """Topics may have been deleted while nobody looked."""
+        self._sweep.look_for_deleted(now)
+        self._sweep.wait(now)
+        return Outcome()
 
-    def replay_end(self, producer_id: int, committed: bool) -> None:
-        for group, place in self._by_producer.pop(producer_id, ()):
-            producers = self._pending[group][place]
-            value = producers[producer_id]
-            if committed and value is not None:
-                self._put(group, place, value)
-                _overtake(producers, producer_id)
-            del producers[producer_id]
-            if not producers:
-                self._drop_pending(group, place)
+    def fire(self, timer: TimerKey, now: Now) -> Outcome:
+        return self._sweep.fire(timer, now)
 
-    def _put(self, group: str, place: Place, value: OffsetCommitValue) -> None:
-        offsets = self._committed.get(group)
-        if offsets is None:
-            offsets = self._committed[group] = {}
-        offsets[place] = value
+    def image_changed(self, image: Image, delta: Delta, now: Now) -> Outcome:
+        if delta.removed:
+            self._sweep.look_for_deleted(now)
+        return Outcome()
 
-    def _keep_pending(self, group: str, place: Place, producer_id: int, value: OffsetCommitValue) -> None:
-        producers = self._pending.setdefault(group, {}).setdefault(place, {})
-        producers.pop(producer_id, None)  # so that it becomes the newest
-        producers[producer_id] = value
-        self._by_producer.setdefault(producer_id, {})[_Pending(group, place)] = None
-
-    def _forget(self, group: str, place: Place) -> None:
-        offsets = self._committed.get(group)
-        if offsets is not None and offsets.pop(place, None) is not None and not offsets:
-            del self._committed[group]
-        for producer_id in self._pending.get(group, {}).get(place, ()):
-            places = self._by_producer[producer_id]
-            del places[_Pending(group, place)]
-            if not places:
-                del self._by_producer[producer_id]
-        if self.is_pending(group, place):
-            self._drop_pending(group, place)
-
-    def _drop_pending(self, group: str, place: Place) -> None:
-        places = self._pending[group]
-        del places[place]
-        if not places:
-            del self._pending[group]
-
-    def durable(self) -> object:
-        """Everything, for comparing with what a replay of the log gives."""
-        pending = {
-            group: {place: list(producers.items()) for place, producers in places.items()}
-            for group, places in self._pending.items()
-        }
-        return self._committed, pending, {producer: set(places) for producer, places in self._by_producer.items()}
+    def resigned(self, error: ErrorCode) -> list[Answer]:
+        return []
 
 
-def _overtake(producers: dict[int, OffsetCommitValue | None], producer_id: int) -> None:
-    """This producer's commit counts: nothing that was written before it does any more."""
-    for older in producers:
-        if older == producer_id:
-            return
-        producers[older] = None
+def _for_client(code: ErrorCode, who: Committer) -> ErrorCode:
+    """Transactional producers do not know of member epochs."""
+    if who.producer is not None and code == ErrorCode.STALE_MEMBER_EPOCH:
+        return ErrorCode.ILLEGAL_GENERATION
+    return code
+
+
+def _refused(commits: Iterable[Commit], code: ErrorCode, response: Response, reply: Reply) -> Outcome:
+    for commit in commits:
+        commit.answer.error_code = code
+    return Outcome(answers=(Answer(reply, response),))

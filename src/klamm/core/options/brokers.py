@@ -286,6 +286,20 @@ _CLASSIC_GROUPS = (
     Option("group.max.size", INT, INT_MAX, "Most members of a group.", at_least=1),
 )
 
+_OFFSETS = (
+    Option("offset.metadata.max.bytes", INT, 4096, "Largest note that may be kept with a committed offset."),
+    Option(
+        "offsets.retention.check.interval.ms",
+        LONG,
+        600_000,
+        "How often old committed offsets are looked for.",
+        at_least=1,
+    ),
+    Option(
+        "offsets.retention.minutes", INT, 10_080, "Age at which offsets of an empty group are forgotten.", at_least=1
+    ),
+)
+
 BROKER_OPTIONS = {
-    option.name: option for option in (*_NODE, *_LISTENERS, *_SOCKETS, *_REQUESTS, *_LOG, *_CLASSIC_GROUPS)
+    option.name: option for option in (*_NODE, *_LISTENERS, *_SOCKETS, *_REQUESTS, *_LOG, *_CLASSIC_GROUPS, *_OFFSETS)
 }

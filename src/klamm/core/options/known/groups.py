@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from klamm.core.options.known.entry import ANY_TIME, INT, LIST, LONG, SHORT, STRING, idle
+from klamm.core.options.known.entry import ANY_TIME, INT, LIST, SHORT, STRING, idle
 from klamm.core.options.option import INT_MAX
 
 OPTIONS = (
-    idle("offset.metadata.max.bytes", INT, 4096, "Largest note that may be kept with a committed offset."),
     idle("offsets.commit.timeout.ms", INT, 5000, "How long a commit may wait for its replicas.", 1),
     idle(
         "offsets.load.buffer.size",
@@ -15,8 +14,6 @@ OPTIONS = (
         "Bytes read at a time when a coordinator loads committed offsets.",
         1,
     ),
-    idle("offsets.retention.check.interval.ms", LONG, 600_000, "How often old committed offsets are looked for.", 1),
-    idle("offsets.retention.minutes", INT, 10_080, "Age at which offsets of an empty group are forgotten.", 1),
     idle("offsets.topic.compression.codec", INT, 0, "Number of the codec in which committed offsets are stored."),
     idle("offsets.topic.num.partitions", INT, 50, "Partitions of the topic that keeps committed offsets.", 1),
     idle("offsets.topic.replication.factor", SHORT, 3, "Replicas of the topic that keeps committed offsets.", 1),

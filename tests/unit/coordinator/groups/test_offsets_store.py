@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.coordinator.groups.offsets import Offsets
+from klamm.coordinator.groups.offsets_store import OffsetStore
 from klamm.wire.messages.coordinator import OffsetCommitKey, OffsetCommitValue
 
 
@@ -19,13 +19,13 @@ def value(offset: int) -> OffsetCommitValue:
     return OffsetCommitValue(offset=offset, commit_timestamp=1)
 
 
-def committed(offsets: Offsets, group: str = "g", topic: str = "t", partition: int = 0) -> int | None:
+def committed(offsets: OffsetStore, group: str = "g", topic: str = "t", partition: int = 0) -> int | None:
     found = offsets.get(group, (topic, partition))
     return None if found is None else found.offset
 
 
 def test_a_commit_is_there_at_once_and_the_next_one_takes_its_place() -> None:
-    offsets = Offsets()
+    offsets = OffsetStore()
     offsets.replay(key(), value(1), None)
     offsets.replay(key(), value(5), None)
     assert committed(offsets) == 5
@@ -33,15 +33,15 @@ def test_a_commit_is_there_at_once_and_the_next_one_takes_its_place() -> None:
 
 
 def test_a_tombstone_leaves_nothing_of_a_group_without_other_offsets() -> None:
-    offsets = Offsets()
+    offsets = OffsetStore()
     offsets.replay(key(), value(1), None)
     offsets.replay(key(), None, None)
     assert list(offsets.groups()) == []
-    assert offsets.durable() == Offsets().durable()
+    assert offsets.durable() == OffsetStore().durable()
 
 
 def test_offsets_of_a_transaction_are_pending_until_it_commits() -> None:
-    offsets = Offsets()
+    offsets = OffsetStore()
     offsets.replay(key(), value(7), 40)
     assert committed(offsets) is None
     assert offsets.is_pending("g", ("t", 0))
@@ -52,7 +52,7 @@ def test_offsets_of_a_transaction_are_pending_until_it_commits() -> None:
 
 
 def test_an_aborted_transaction_leaves_what_was_committed_before() -> None:
-    offsets = Offsets()
+    offsets = OffsetStore()
     offsets.replay(key(), value(3), None)
     offsets.replay(key(), value(7), 40)
     offsets.replay_end(40, False)
@@ -61,7 +61,7 @@ def test_an_aborted_transaction_leaves_what_was_committed_before() -> None:
 
 
 def test_a_plain_commit_after_a_pending_one_counts_even_if_the_transaction_commits_later() -> None:
-    offsets = Offsets()
+    offsets = OffsetStore()
     offsets.replay(key(), value(7), 40)
     offsets.replay(key(), value(9), None)
     assert offsets.is_pending("g", ("t", 0)), "the transaction is open all the same"
@@ -71,7 +71,7 @@ def test_a_plain_commit_after_a_pending_one_counts_even_if_the_transaction_commi
 
 def test_of_two_transactions_the_one_that_wrote_last_counts_whichever_ends_last() -> None:
     for first, second in ((40, 41), (41, 40)):
-        offsets = Offsets()
+        offsets = OffsetStore()
         offsets.replay(key(), value(7), 40)
         offsets.replay(key(), value(9), 41)
         offsets.replay_end(first, True)
@@ -80,7 +80,7 @@ def test_of_two_transactions_the_one_that_wrote_last_counts_whichever_ends_last(
 
 
 def test_a_tombstone_takes_pending_offsets_with_it() -> None:
-    offsets = Offsets()
+    offsets = OffsetStore()
     offsets.replay(key(), value(7), 40)
     offsets.replay(key(partition=1), value(8), 40)
     offsets.replay(key(), None, None)
@@ -90,9 +90,9 @@ def test_a_tombstone_takes_pending_offsets_with_it() -> None:
 
 
 def test_the_end_of_a_transaction_without_offsets_changes_nothing() -> None:
-    offsets = Offsets()
+    offsets = OffsetStore()
     offsets.replay_end(40, True)
-    assert offsets.durable() == Offsets().durable()
+    assert offsets.durable() == OffsetStore().durable()
 
 
 class ByRecordOffset:
@@ -127,7 +127,7 @@ END = st.tuples(st.just("end"), st.integers(1, 3), st.booleans())
 
 @given(st.lists(WRITE | END, max_size=40))
 def test_any_history_ends_as_the_order_in_the_log_says(history: list[Any]) -> None:
-    offsets, model = Offsets(), ByRecordOffset()
+    offsets, model = OffsetStore(), ByRecordOffset()
     for event in history:
         if event[0] == "end":
             offsets.replay_end(event[1], event[2])
