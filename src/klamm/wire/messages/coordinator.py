@@ -181,3 +181,5 @@ class TransactionLogValue(Struct, versions="0-1", flexible="1+"):
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
     client_transaction_version: int = int16("1+", tag=2)
+    # KIP-939; Apache Kafka does not have it yet, and skips it.
+    next_producer_epoch: int = int16("1+", default=-1, tag=3)
