@@ -300,6 +300,86 @@ _OFFSETS = (
     ),
 )
 
+# In force when the topic is created, which is when the first client asks for a coordinator.
+_INTERNAL_TOPICS = (
+    Option(
+        "offsets.topic.num.partitions", INT, 50, "Partitions of the topic that keeps committed offsets.", at_least=1
+    ),
+    # Kafka refuses to create it with fewer brokers than that; here it gets as many replicas as there are brokers.
+    Option(
+        "offsets.topic.replication.factor",
+        SHORT,
+        3,
+        "Replicas of the topic that keeps committed offsets, if there are so many brokers.",
+        at_least=1,
+    ),
+    Option(
+        "offsets.topic.segment.bytes",
+        INT,
+        100 * _MIB,
+        "Size of a segment of the topic that keeps committed offsets.",
+        at_least=LEAST_SEGMENT_BYTES,
+    ),
+    Option(
+        "transaction.state.log.num.partitions", INT, 50, "Partitions of the topic that keeps transactions.", at_least=1
+    ),
+    Option(
+        "transaction.state.log.replication.factor",
+        SHORT,
+        3,
+        "Replicas of the topic that keeps transactions, if there are so many brokers.",
+        at_least=1,
+    ),
+    Option(
+        "transaction.state.log.min.isr", INT, 2, "min.insync.replicas of the topic that keeps transactions.", at_least=1
+    ),
+    Option(
+        "transaction.state.log.segment.bytes",
+        INT,
+        100 * _MIB,
+        "Size of a segment of the topic that keeps transactions.",
+        at_least=LEAST_SEGMENT_BYTES,
+    ),
+)
+
+_TRANSACTIONS = (
+    Option(
+        "transaction.max.timeout.ms",
+        INT,
+        900_000,
+        "Longest time limit that a producer may ask for its transactions.",
+        at_least=1,
+    ),
+    Option(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        INT,
+        10_000,
+        "At the latest so long after its time limit a transaction is aborted, whatever becomes of the clock.",
+        at_least=1,
+    ),
+    Option(
+        "transactional.id.expiration.ms",
+        INT,
+        604_800_000,
+        "Age at which an unused transactional id is forgotten.",
+        at_least=1,
+    ),
+    Option(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        3_600_000,
+        "How often unused transactional ids are looked for.",
+        at_least=1,
+    ),
+    Option(
+        "transaction.two.phase.commit.enable",
+        BOOL,
+        False,
+        "Let producers prepare a transaction and decide later; such transactions have no time limit.",
+    ),
+)
+
 BROKER_OPTIONS = {
-    option.name: option for option in (*_NODE, *_LISTENERS, *_SOCKETS, *_REQUESTS, *_LOG, *_CLASSIC_GROUPS, *_OFFSETS)
+    option.name: option
+    for option in (*_NODE, *_LISTENERS, *_SOCKETS, *_REQUESTS, *_LOG, *_CLASSIC_GROUPS, *_OFFSETS, *_TRANSACTIONS)
 }

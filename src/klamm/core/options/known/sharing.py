@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klamm.core.options.known.entry import ANY_TIME, BOOL, INT, LIST, SHORT, STRING, idle
+from klamm.core.options.known.entry import ANY_TIME, INT, LIST, SHORT, STRING, idle
 
 OPTIONS = (
     idle(
@@ -206,45 +206,10 @@ OPTIONS = (
         "share.coordinator.write.timeout.ms", INT, 5000, "How long a write of share state may wait for its replicas.", 1
     ),
     idle(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        INT,
-        10_000,
-        "How often transactions past their time limit are looked for.",
-        1,
-    ),
-    idle(
-        "transaction.max.timeout.ms",
-        INT,
-        900_000,
-        "Longest time limit that a producer may ask for its transactions.",
-        1,
-    ),
-    idle(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        INT,
-        3_600_000,
-        "How often forgotten transactional ids are looked for.",
-        1,
-    ),
-    idle(
         "transaction.state.log.load.buffer.size",
         INT,
         5_242_880,
         "Bytes read at a time when a coordinator loads transactions.",
         1,
-    ),
-    idle("transaction.state.log.min.isr", INT, 2, "min.insync.replicas of the topic that keeps transactions.", 1),
-    idle("transaction.state.log.num.partitions", INT, 50, "Partitions of the topic that keeps transactions.", 1),
-    idle("transaction.state.log.replication.factor", SHORT, 3, "Replicas of the topic that keeps transactions.", 1),
-    idle(
-        "transaction.state.log.segment.bytes",
-        INT,
-        104_857_600,
-        "Size of a segment of the topic that keeps transactions.",
-        1,
-    ),
-    idle("transaction.two.phase.commit.enable", BOOL, False, "Let producers prepare a transaction and decide later."),
-    idle(
-        "transactional.id.expiration.ms", INT, 604_800_000, "Age at which an unused transactional id is forgotten.", 1
     ),
 )
