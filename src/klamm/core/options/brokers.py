@@ -12,7 +12,8 @@ from klamm.core.options.option import INT_MAX, LONG_MAX, Kind, Option, Update
 _KIB = 1024
 _MIB = 1024 * 1024
 
-BOOL, STRING, INT, LONG, DOUBLE, LIST = Kind.BOOL, Kind.STRING, Kind.INT, Kind.LONG, Kind.DOUBLE, Kind.LIST
+BOOL, STRING, SHORT, INT, LONG = Kind.BOOL, Kind.STRING, Kind.SHORT, Kind.INT, Kind.LONG
+DOUBLE, LIST = Kind.DOUBLE, Kind.LIST
 
 ANY_TIME = Update.CLUSTER_WIDE
 
@@ -381,5 +382,15 @@ _TRANSACTIONS = (
 
 BROKER_OPTIONS = {
     option.name: option
-    for option in (*_NODE, *_LISTENERS, *_SOCKETS, *_REQUESTS, *_LOG, *_CLASSIC_GROUPS, *_OFFSETS, *_TRANSACTIONS)
+    for option in (
+        *_NODE,
+        *_LISTENERS,
+        *_SOCKETS,
+        *_REQUESTS,
+        *_LOG,
+        *_CLASSIC_GROUPS,
+        *_OFFSETS,
+        *_INTERNAL_TOPICS,
+        *_TRANSACTIONS,
+    )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klamm.core.options.known.entry import ANY_TIME, INT, LIST, SHORT, STRING, idle
+from klamm.core.options.known.entry import ANY_TIME, INT, LIST, STRING, idle
 from klamm.core.options.option import INT_MAX
 
 OPTIONS = (
@@ -15,15 +15,6 @@ OPTIONS = (
         1,
     ),
     idle("offsets.topic.compression.codec", INT, 0, "Number of the codec in which committed offsets are stored."),
-    idle("offsets.topic.num.partitions", INT, 50, "Partitions of the topic that keeps committed offsets.", 1),
-    idle("offsets.topic.replication.factor", SHORT, 3, "Replicas of the topic that keeps committed offsets.", 1),
-    idle(
-        "offsets.topic.segment.bytes",
-        INT,
-        104_857_600,
-        "Size of a segment of the topic that keeps committed offsets.",
-        1,
-    ),
     idle(
         "group.coordinator.append.linger.ms",
         INT,
