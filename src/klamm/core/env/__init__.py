@@ -1,14 +1,14 @@
 """The only door to everything that is not the same twice.
 
-Clocks, randomness, files, threads and sockets come in through an `Env`, so that a test can put a simulated one in
-its place and replay a failure from its seed. `real.py` is the operating system; `klamm.testing.sim` is the other one.
-A lint rule bans the direct calls everywhere else. This module must never do I/O itself.
+Clocks, randomness, files, threads, child processes and sockets come in through an `Env`, so that a test can put a
+simulated one in its place and replay a failure from its seed. `real.py` is the operating system; `klamm.testing.sim` is
+the other one. A lint rule bans the direct calls everywhere else. This module must never do I/O itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random  # noqa: TID251 - the type; instances are made by the environments
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -148,6 +148,32 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
+class ChildFailed(Exception):
+    """A child process ended before its work did, or its work raised. The text is for people; `errno` is that of the
+    OSError it was, if it was one."""
+
+    def __init__(self, text: str, errno: int | None = None) -> None:
+        super().__init__(text)
+        self.errno = errno
+
+
+class Child(Protocol):
+    """Work that was handed to a child process: a generator, which goes on whenever somebody asks for its next item."""
+
+    async def next(self) -> Any:
+        """The next item; None at the end (the work itself must not yield None). ChildFailed if there is none to come.
+        One call at a time."""
+
+    async def stop(self) -> None:
+        """End it wherever it is, as a kill would: what it has done stays done. Stopping twice is fine."""
+
+
+class Processes(Protocol):
+    async def start(self, work: Callable[..., Iterator[Any]], *args: Any) -> Child:
+        """Have a module's generator function run in a process of its own, with another core and another interpreter.
+        Arguments and items are pickled. Nothing runs before the first `next`."""
+
+
 class Sender(Protocol):
     """The sending side of one connection, with a queue of its own. All calls on the loop."""
 
@@ -190,14 +216,25 @@ class Network(Protocol):
 class Env:
     """One node's environment. Plain attributes: nothing here changes after it is made."""
 
-    __slots__ = ("clock", "executor", "files", "network", "rng")
+    __slots__ = ("clock", "executor", "files", "network", "processes", "rng")
 
-    def __init__(self, clock: Clock, rng: Random, files: Files, executor: Executor, network: Network) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        rng: Random,
+        files: Files,
+        executor: Executor,
+        network: Network,
+        processes: Processes | None = None,
+    ) -> None:
+        """Without `processes`, what would be a child's work is the executor's, an item at a time: in a simulation,
+        where processes would not be the same twice."""
         self.clock = clock
         self.rng = rng
         self.files = files
         self.executor = executor
         self.network = network
+        self.processes = processes or _NoProcesses(executor)
 
     def uuid(self) -> bytes:
         """A random (version 4) uuid as its 16 bytes."""
@@ -205,3 +242,41 @@ class Env:
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         return bytes(raw)
+
+
+class _NoProcesses:
+    __slots__ = ("_executor",)
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    async def start(self, work: Callable[..., Iterator[Any]], *args: Any) -> Child:
+        return _Steps(self._executor, work(*args))
+
+
+class _Steps:
+    """A generator that runs in the executor, from item to item."""
+
+    __slots__ = ("_executor", "_job", "_stopped", "_work")
+
+    def __init__(self, executor: Executor, work: Iterator[Any]) -> None:
+        self._executor = executor
+        self._work = work
+        self._job: asyncio.Future[Any] | None = None
+        self._stopped = False
+
+    async def next(self) -> Any:
+        assert not self._stopped, "stopped"
+        self._job = self._executor.submit(next, self._work, None)
+        try:
+            return await self._job
+        except OSError as error:
+            raise ChildFailed(str(error), error.errno) from error
+        finally:
+            self._job = None
+
+    async def stop(self) -> None:
+        """It cannot be killed in mid-step, so that step is waited for."""
+        self._stopped = True
+        if self._job is not None:
+            await asyncio.wait([self._job])

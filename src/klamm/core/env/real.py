@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, TypeVar, cast
 
 from klamm.core.env import Buffer, Env, Lock
+from klamm.core.env.children import RealProcesses
 from klamm.core.env.sockets import RealNetwork
 from klamm.core.env.volume import RealVolume
 
@@ -244,4 +245,5 @@ def real_env(*, seed: int | None = None, io_threads: int = 4) -> Env:
         files=RealFiles(),
         executor=executor,
         network=RealNetwork(executor),
+        processes=RealProcesses(),
     )

@@ -11,6 +11,7 @@ import os
 import random
 
 from klamm.core.env import Buffer, Clock, Env
+from klamm.core.env.children import RealProcesses
 from klamm.core.env.real import RealFile, RealFiles, ThreadExecutor
 from klamm.core.env.sockets import RealNetwork
 from klamm.core.env.volume import RealVolume
@@ -56,4 +57,5 @@ def unsynced_env(clock: Clock, *, io_threads: int = 4, files: UnsyncedFiles | No
         files=files or UnsyncedFiles(),
         executor=executor,
         network=RealNetwork(executor),
+        processes=RealProcesses(),
     )
