@@ -9,7 +9,7 @@ Unusual:
 - A batch that its topic wants compressed in another way may have to wait for a thread, and what comes after it for the
   same partition with it (replica.recoding); the answer is then a task's.
 - The usual small request takes a shortcut around the codec (see produce_targets).
-- A transactional batch needs its coordinator first (see replica.verification).
+- A first transactional batch waits for its transaction's coordinator (apis.transactional).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from klamm.wire.messages.k00_produce import (
 )
 
 if TYPE_CHECKING:
+    from klamm.apis.transactional import Refused
     from klamm.replica.partition import Partition
     from klamm.replica.recoding import Deferred
 
@@ -51,8 +52,29 @@ def handle(ctx: Context, request: ProduceRequest) -> Answer:
     acks = request.acks
     if acks != ALL and acks != LEADER and acks != NOBODY:
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    work = _Produce(ctx, acks)
+    if request.transactional_id is not None:
+        return _in_transaction(ctx, request)
+    return _append(ctx, request)
+
+
+def _append(ctx: Context, request: ProduceRequest, refused: Refused | None = None) -> Answer:
+    work = _Produce(ctx, request.acks, refused)
     return work.answer([work.topic(topic) for topic in request.topic_data], request.timeout_ms)
+
+
+def _in_transaction(ctx: Context, request: ProduceRequest) -> Answer:
+    transactional_id = request.transactional_id or ""
+    if not ctx.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if request.acks == NOBODY:
+            raise Hangup(code, f"with acks=0, {code.name} has no other answer")
+        return _refuse(request, code)
+    broker = ctx.broker
+    if broker.verifier is None:
+        from klamm.apis.transactional import Verifier  # not for those who never write in transactions
+
+        broker.verifier = Verifier(broker)
+    return broker.verifier.produce(ctx, request, _append)
 
 
 def shortcut(ctx: Context, frame: memoryview, body: int) -> bytes | Answer:
@@ -84,10 +106,23 @@ def shortcut(ctx: Context, frame: memoryview, body: int) -> bytes | Answer:
 class _Produce:
     """One request on its way through its partitions."""
 
-    __slots__ = ("acks", "answers", "awaited", "by_id", "ctx", "deferred", "failed", "find", "moved", "touched")
+    __slots__ = (
+        "acks",
+        "answers",
+        "awaited",
+        "by_id",
+        "ctx",
+        "deferred",
+        "failed",
+        "find",
+        "moved",
+        "refused",
+        "touched",
+    )
 
-    def __init__(self, ctx: Context, acks: int) -> None:
+    def __init__(self, ctx: Context, acks: int, refused: Refused | None = None) -> None:
         self.ctx = ctx
+        self.refused = refused  # None: the request names no transaction
         self.acks = acks
         self.by_id = ctx.api_version >= _TOPIC_IDS
         replicas = ctx.broker.replicas
@@ -127,7 +162,13 @@ class _Produce:
         if self.ctx.api_version < _ZSTD_SINCE and _is_zstd(records):  # type: ignore[arg-type]
             self.failed = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             return _error(data.index, self.failed, f"zstd needs a produce request of v{_ZSTD_SINCE} or later")
-        result = partition.append(records, self.acks)  # type: ignore[arg-type] # never a FileRange when decoded
+        result: Appended | Rejected | Deferred
+        if self.refused is None:
+            result = partition.append(records, self.acks)  # type: ignore[arg-type] # never a FileRange when decoded
+        elif (rejected := self.refused.get((key, data.index))) is not None:
+            result = rejected
+        else:
+            result = partition.append(records, self.acks, in_transaction=True)  # type: ignore[arg-type]
         return self.appended(partition, data.index, result)
 
     def appended(

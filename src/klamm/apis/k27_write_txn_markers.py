@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from klamm.apis.api import CLUSTER_NAME, Answer, Api, Broker, Context, Operation, Pending, ResourceType
+from klamm.coordinator.machine import Producer
 from klamm.core.errors import ErrorCode
 from klamm.log.results import Appended, Rejected
 from klamm.records.record import ControlType, EndMarker, encode_end_marker
@@ -29,6 +30,12 @@ from klamm.wire.messages.k27_write_txn_markers import (
 )
 
 _OFFSETS = "__consumer_offsets"
+_NOT_READY = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""Of the group coordinator. Who sends markers knows errors of partitions only, and comes again for this one."""
 _TIMEOUT_S = 30
 """For the other replicas, where there are some; the request has no time limit of its own."""
 
@@ -98,13 +105,11 @@ class _Writing:
         version = marker.transaction_version
         if partition.topic != _OFFSETS:
             return partition.append_internal(bytearray(batch), transaction_version=version)
-        return self._broker.groups.write_marker(
-            partition.index,
-            _end_marker(marker),
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            transaction_version=version,
-        )
+        producer = Producer(marker.producer_id, marker.producer_epoch)
+        result = self._broker.groups.write_marker(partition.index, producer, _end_marker(marker), version)
+        if isinstance(result, Rejected) and result.code in _NOT_READY:
+            return Rejected(ErrorCode.NOT_LEADER_OR_FOLLOWER, result.message)
+        return result
 
     def answer(self, response: WriteTxnMarkersResponse) -> WriteTxnMarkersResponse | Pending:
         for partition in self._touched:
