@@ -6,7 +6,7 @@ there alone, which is off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -45,6 +45,19 @@ def update_features(image: Image, updates: Sequence[FeatureUpdate], *, validate_
         if update.level != image.features.get(update.name, 0)
     ]
     return Decision([] if validate_only else records, None)
+
+
+def first_levels(image: Image, broker: BrokerState) -> Iterator[FeatureRecord]:
+    """A broker registers. The features that are new with it are used from here on, at their highest level, if it is the
+    only one: a new cluster has them all, and so has a single broker after an upgrade. Several brokers are upgraded one
+    by one, and when all of them have it, somebody has to say so. What was switched off is not new, and stays off."""
+    if any(other != broker.id for other in image.brokers):
+        return
+    before = image.brokers.get(broker.id)
+    known = () if before is None else [name for name, _, _ in before.features]
+    for name, _, highest in broker.features:
+        if name not in known and name not in image.features and highest > 0:
+            yield FeatureRecord(name=name, level=highest)
 
 
 def _problem(image: Image, update: FeatureUpdate) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from klamm.controller.commands import Decision
+from klamm.controller.features import first_levels
 from klamm.metadata.image import BrokerEndpoint, BrokerState, Image, broker_record
 from klamm.metadata.records import MetadataRecord, PartitionChangeRecord
 
@@ -32,7 +33,7 @@ def register_broker(image: Image, broker: BrokerRegistration, *, epoch: int) -> 
         tuple(broker.features),
         fenced=False,
     )
-    records: list[MetadataRecord] = [broker_record(state)]
+    records: list[MetadataRecord] = [broker_record(state), *first_levels(image, state)]
     if not broker.clean:
         records.extend(_new_leader_epochs(image, broker.id))
     return Decision(records, epoch)

@@ -23,9 +23,14 @@ UPGRADE, SAFE, UNSAFE = 1, 2, 3
 
 @pytest.fixture
 async def featured(node: Any) -> Any:
-    """A broker with features."""
+    """A broker with features, at their lowest levels."""
     await register(node, 1, [("a", 0, 3), ("b", 1, 2)])
+    assert await update(node, ("a", 0, SAFE), ("b", 1, SAFE)) == ErrorCode.NONE
     return node
+
+
+def levels(node: Any) -> dict[str, int]:
+    return {name: level for name, level in node.publisher.image.features.items() if name in ("a", "b")}
 
 
 async def register(node: Any, broker_id: int, features: list[tuple[str, int, int]]) -> None:
@@ -52,31 +57,31 @@ async def update(node: Any, *asked: tuple[str, int, int], version: int = 2, vali
 @pytest.mark.parametrize("version", range(3))
 async def test_levels_go_up_and_down_when_asked_the_right_way(featured: Any, version: int) -> None:
     node = featured
-    assert await update(node, ("a", 2, UPGRADE), ("b", 1, UPGRADE), version=version) == ErrorCode.NONE
-    assert node.publisher.image.features == {"a": 2, "b": 1}
+    assert await update(node, ("a", 2, UPGRADE), ("b", 2, UPGRADE), version=version) == ErrorCode.NONE
+    assert levels(node) == {"a": 2, "b": 2}
     assert await update(node, ("a", 1, UPGRADE), version=version) == ErrorCode.INVALID_UPDATE_VERSION
     assert await update(node, ("a", 1, SAFE), version=version) == ErrorCode.NONE
     assert await update(node, ("a", 2, SAFE), version=version) == ErrorCode.INVALID_UPDATE_VERSION
     assert await update(node, ("a", 0, SAFE), version=version) == ErrorCode.NONE
-    assert node.publisher.image.features == {"b": 1}
+    assert levels(node) == {"b": 2}
 
 
 async def test_clients_see_the_new_level(featured: Any) -> None:
     await update(featured, ("a", 2, UPGRADE))
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     response = await featured.call(request, 4)
-    assert [(f.name, f.max_version_level) for f in response.finalized_features] == [("a", 2)]
+    assert ("a", 2) in [(f.name, f.max_version_level) for f in response.finalized_features]
 
 
 async def test_all_or_nothing(featured: Any) -> None:
     assert await update(featured, ("a", 2, UPGRADE), ("b", 3, UPGRADE)) == ErrorCode.INVALID_UPDATE_VERSION
-    assert featured.publisher.image.features == {}
+    assert levels(featured) == {"b": 1}
 
 
 async def test_validate_only_changes_nothing(featured: Any) -> None:
     assert await update(featured, ("a", 2, UPGRADE), validate_only=True) == ErrorCode.NONE
     assert await update(featured, ("a", 4, UPGRADE), validate_only=True) == ErrorCode.INVALID_UPDATE_VERSION
-    assert featured.publisher.image.features == {}
+    assert levels(featured) == {"b": 1}
 
 
 @pytest.mark.parametrize(

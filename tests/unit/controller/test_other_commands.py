@@ -3,6 +3,7 @@ from __future__ import annotations
 from controller_setup import arguments, image_with, play
 
 from klamm.controller.commands import PRODUCER_ID_BLOCK, ProducerIdBlock, allocate_producer_ids
+from klamm.controller.features import FeatureUpdate, Upgrade, update_features
 from klamm.controller.registration import BrokerRegistration, register_broker
 from klamm.controller.topics import NewTopic, TopicToDelete, create_topics, delete_topics
 from klamm.core.errors import ErrorCode
@@ -85,6 +86,30 @@ def test_a_registration_is_in_the_image():
     assert decision.reply == broker.epoch == 9
     assert broker.endpoint("P") == BrokerEndpoint("P", "h", 1)
     assert (broker.rack, broker.features, broker.fenced) == ("r", (("f", 0, 2),), False)
+
+
+def registered_with(*features):
+    return BrokerRegistration(1, bytes(16), [], features=features, clean=True)
+
+
+def test_the_only_broker_brings_its_features_at_their_highest_levels():
+    new = play(image_with(), register_broker(image_with(), registered_with(("f", 0, 2), ("g", 0, 0)), epoch=1).records)
+    assert new.features == {"f": 2}
+    upgraded = play(new, register_broker(new, registered_with(("f", 0, 3), ("h", 0, 1)), epoch=2).records)
+    assert upgraded.features == {"f": 2, "h": 1}
+
+
+def test_a_feature_that_was_switched_off_stays_off():
+    image = play(image_with(), register_broker(image_with(), registered_with(("f", 0, 2)), epoch=1).records)
+    image = play(image, update_features(image, [FeatureUpdate("f", 0, Upgrade.SAFE_DOWNGRADE)]).records)
+    image = play(image, register_broker(image, registered_with(("f", 0, 2)), epoch=2).records)
+    assert image.features == {}
+
+
+def test_one_of_several_brokers_brings_no_features():
+    image = image_with(2)
+    image = play(image, register_broker(image, registered_with(("f", 0, 2)), epoch=9).records)
+    assert image.features == {}
 
 
 def test_after_a_clean_stop_a_broker_leads_on_and_after_a_crash_in_a_new_epoch():
