@@ -389,11 +389,15 @@ class Log(LogBase):
         unstable = self.producers.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
-        """Those that overlap with the offsets from `start` and below `end`."""
-        found: list[AbortedTxn] = []
+    def aborted_transactions(self, start: int, end: int, read: FileRange | None = None) -> list[AbortedTxn]:
+        """Those that overlap with the offsets from `start` and below `end`; given what was read from `start` on, no
+        more than those that overlap with that."""
         segments = self._loaded()
-        for segment in segments.items[max(0, segments.at(start)) :]:
+        first = max(0, segments.at(start))
+        if read is not None:
+            end = min(end, segments.bound(first, read, end))
+        found: list[AbortedTxn] = []
+        for segment in segments.items[first:]:
             entries, complete = segment.transactions().collect(start, end)
             found += entries
             if complete:

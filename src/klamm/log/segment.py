@@ -337,6 +337,13 @@ class Segment:
             return None
         return (start, header.base_offset) if header.last_offset == named else None
 
+    def offset_behind(self, position: int) -> int | None:
+        """An offset that no batch before this position has, and the next one that the index knows; None if it knows of
+        no later batch."""
+        offsets, _ = self.indexes()
+        i = offsets.floor_position(position - 1) + 1
+        return offsets.entry(i)[0] if i < len(offsets) else None
+
     def end_before(self, position: int) -> int:
         """The offset after the last batch before this position, which must be the start of one or the end."""
         if position == 0:

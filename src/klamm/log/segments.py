@@ -10,7 +10,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import NamedTuple
 
-from klamm.core.env import Files
+from klamm.core.env import FileRange, Files
 from klamm.log.handles import Handles
 from klamm.log.segment import (
     DELETED_SUFFIX,
@@ -82,6 +82,16 @@ class Segments:
             return None
         following = self.items[self.at(segment.next_offset)]
         return None if following is segment else following
+
+    def bound(self, first: int, read: FileRange, otherwise: int) -> int:
+        """An offset that is behind all which was read of one of the segments from this number on."""
+        for segment in self.items[first:]:
+            if segment.file is read.file:
+                offset = segment.offset_behind(read.offset + read.size)
+                if offset is None:
+                    offset = segment.next_offset
+                return otherwise if offset is None else offset
+        return otherwise
 
     def add(self, base_offset: int, now_ms: int) -> Segment:
         """A new active segment. OSError if its file cannot be made; nothing has changed then."""

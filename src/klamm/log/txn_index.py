@@ -8,6 +8,7 @@ none: there is no file before the first entry, and no handle is kept. Entries mu
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ SUFFIX: Final = ".txnindex"
 
 _VERSION: Final = 0
 _ENTRY = struct.Struct(">hqqqq")
+_LAST_OFFSET = struct.Struct(">18xq")
 ENTRY_BYTES: Final = _ENTRY.size
 
 
@@ -84,13 +86,23 @@ class TxnIndex:
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
         """The transactions that overlap with [fetch_offset, upper_bound), and whether that is all of them: once the
         last stable offset of an entry has passed the bound, no later one can have started below it."""
+        data = self._loaded()
         found: list[AbortedTxn] = []
-        for entry in decode_entries(self._loaded()):
-            if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+        if not data:
+            return found, False
+        for entry in decode_entries(memoryview(data)[self._first_at(fetch_offset) * ENTRY_BYTES :]):
+            if entry.first_offset < upper_bound:
                 found.append(entry)
             if entry.last_stable_offset >= upper_bound:
                 return found, True
         return found, False
+
+    def _first_at(self, offset: int) -> int:
+        """Number of the first entry whose marker is at or after the offset."""
+        data = self._loaded()
+        return bisect_left(
+            range(len(data) // ENTRY_BYTES), offset, key=lambda i: _LAST_OFFSET.unpack_from(data, i * ENTRY_BYTES)[0]
+        )
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries whose marker is at or after the offset."""

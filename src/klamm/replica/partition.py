@@ -241,28 +241,6 @@ class Partition:
             ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.isr_size} in-sync replicas, min.insync.replicas is {self.min_isr}"
         )
 
-    def append_internal(self, records: WritableBuffer) -> Appended | Rejected:
-        """Append one batch of the broker's own, under acks=all: what coordinators write, markers of transactions. Call
-        `wake` afterwards. What a client may not send (control batches, records of transactions) passes here."""
-        log = self.log
-        if log is None or self.error:
-            return Rejected(self.error, "")
-        if self.isr_size < self.min_isr and (too_few := self._too_few_replicas()) is not None:
-            return too_few
-        result = log.append(records, leader_epoch=self.leader_epoch, from_client=False)
-        self.high_watermark = log.end_offset
-        if log.failure is not None:
-            self._interrupt()
-        return result
-
-    def _too_few_replicas(self) -> Rejected | None:
-        """As with Kafka, never more than the partition has: one replica is enough where there is no other."""
-        if self.isr_size > len(self.followers):
-            return None
-        return Rejected(
-            ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.isr_size} in-sync replicas, min.insync.replicas is {self.min_isr}"
-        )
-
     def _append_recoded(self, log: Log, records: WritableBuffer, acks: int) -> Appended | Rejected | Deferred:
         wanted = log.config.compression
         if is_as_wanted(records, wanted) or len(records) > log.config.max_message_bytes:
@@ -349,7 +327,7 @@ class Partition:
         if found is not None and found.size:
             result.records = found
         if limits.committed:
-            result.aborted = log.aborted_transactions(want.offset, limit) if result.records is not None else ()
+            result.aborted = log.aborted_transactions(want.offset, limit, found) if result.records is not None else ()
         return result
 
     def _diverging(self, want: Wanted) -> tuple[int, int] | None:
