@@ -10,6 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 RARE: Final = {
+    "k11_join_group": (0, 9),
+    "k12_heartbeat": (0, 4),
+    "k13_leave_group": (0, 5),
+    "k14_sync_group": (0, 5),
     "k21_delete_records": (0, 2),
     "k27_write_txn_markers": (1, 2),
     "k29_describe_acls": (1, 3),

@@ -1,0 +1,62 @@
+"""JoinGroup (key 11), versions 0-9: enter a classic group, or the next generation of it.
+
+Unusual: the answer comes when the rebalance is over, which may take minutes. From v4 on, a new member is first given an
+id and asked to come back with it; from v9 on, a leader may be told to keep the assignment as it is.
+"""
+
+from __future__ import annotations
+
+from klamm.apis.api import Answer, Api, Context, Operation, ResourceType
+from klamm.core.errors import ErrorCode
+from klamm.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+
+_REBALANCE_TIMEOUT = 1
+
+
+def handle(ctx: Context, request: JoinGroupRequest) -> Answer:
+    error = _check(ctx, request)
+    if error:
+        return _error(request, error)
+    from klamm.coordinator.groups.members import Joining  # with the first member, not with the broker
+
+    joining = Joining(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        ctx.client_id or "",
+        f"/{ctx.peer.host}",
+        request.session_timeout_ms,
+        request.rebalance_timeout_ms if ctx.api_version >= _REBALANCE_TIMEOUT else request.session_timeout_ms,
+        request.protocol_type,
+        {protocol.name: protocol.metadata for protocol in request.protocols},
+        ctx.api_version,
+        request.reason,
+    )
+    return ctx.broker.groups.call(
+        request.group_id,
+        lambda machine, reply, now: machine.classic.join(joining, reply, now),
+        lambda code: _error(request, code),
+    )
+
+
+def _check(ctx: Context, request: JoinGroupRequest) -> ErrorCode:
+    if not ctx.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    options = ctx.broker.options
+    shortest, longest = (options.get_int(f"group.{bound}.session.timeout.ms") for bound in ("min", "max"))
+    if not shortest <= request.session_timeout_ms <= longest:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    return ErrorCode.NONE
+
+
+def _error(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id=request.member_id)
+
+
+def on_error(request: JoinGroupRequest, version: int, code: ErrorCode) -> JoinGroupResponse:
+    return _error(request, code)
+
+
+API = Api(JoinGroupRequest, handle, key=11, versions=(0, 9), on_error=on_error)
