@@ -21,13 +21,18 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from klamm.core.errors import BrokerError, ErrorCode
+from klamm.replica.pending import Pending as Pending  # handlers and the server take it from here
 
 if TYPE_CHECKING:
     from klamm.apis.fetch_targets import FetchTargets
     from klamm.apis.metadata_cache import MetadataCache
     from klamm.apis.produce_targets import ProduceTargets
     from klamm.apis.registry import Registry
+    from klamm.apis.transactional import Verifier
     from klamm.controller import Controller
+    from klamm.coordinator.groups.machine import GroupMachine
+    from klamm.coordinator.runtime import Coordinator
+    from klamm.coordinator.transactions.machine import TxnMachine
     from klamm.core.env import Env, Part
     from klamm.core.options import Options
     from klamm.metadata.image import Image
@@ -66,55 +71,6 @@ Response: TypeAlias = "Message"
 class Hangup(BrokerError):
     """A handler's wish to close the connection: the only way to tell of an error where no answer is expected. The
     API's `on_error` has no answer to it either."""
-
-
-class Pending:
-    """A response that comes later. The handler sets it once; the server takes it with `then`, on the loop.
-
-    `cancel` is the server's: the connection is gone, nobody will read the answer, whatever was held for it can go.
-    """
-
-    __slots__ = ("_callback", "_on_cancel", "_response", "done")
-
-    def __init__(self, on_cancel: Callable[[], None] | None = None) -> None:
-        self.done = False
-        self._response: Response | None = None
-        self._callback: Callable[[Response], None] | None = None
-        self._on_cancel = on_cancel
-
-    def set(self, response: Response) -> None:
-        """Answer. After a cancel it goes nowhere."""
-        if self.done:
-            return
-        self.done = True
-        self._on_cancel = None
-        callback, self._callback = self._callback, None
-        if callback is None:
-            self._response = response
-        else:
-            callback(response)
-
-    def then(self, callback: Callable[[Response], None]) -> None:
-        """Call `callback` with the response: at once if it is there, else from within `set`. Only one taker."""
-        assert self._callback is None, "a pending response has one taker"
-        if self._response is not None:
-            response, self._response = self._response, None
-            callback(response)
-        elif not self.done:
-            self._callback = callback
-
-    def on_cancel(self, callback: Callable[[], None]) -> None:
-        """What to let go of when the answer is not wanted any more."""
-        self._on_cancel = callback
-
-    def cancel(self) -> None:
-        if self.done:
-            return
-        self.done = True
-        self._callback = None
-        on_cancel, self._on_cancel = self._on_cancel, None
-        if on_cancel is not None:
-            on_cancel()
 
 
 Answer: TypeAlias = "Response | Pending | Awaitable[Response] | None"
@@ -266,6 +222,7 @@ class Broker:
         "controller",
         "env",
         "fetch_targets",
+        "groups",
         "metadata",
         "metadata_cache",
         "node_id",
@@ -275,6 +232,8 @@ class Broker:
         "purgatory",
         "replicas",
         "sessions",
+        "transactions",
+        "verifier",
     )
 
     def __init__(
@@ -294,6 +253,8 @@ class Broker:
         metadata_cache: MetadataCache,
         produce_targets: ProduceTargets,
         fetch_targets: FetchTargets,
+        groups: Coordinator[GroupMachine],
+        transactions: Coordinator[TxnMachine],
         authorizer: Authorizer | None = None,
     ) -> None:
         self.env = env
@@ -309,8 +270,11 @@ class Broker:
         self.apis = apis
         self.metadata_cache = metadata_cache
         self.produce_targets = produce_targets
+        self.groups = groups
+        self.transactions = transactions
         self.fetch_targets = fetch_targets
         self.authorizer = authorizer
+        self.verifier: Verifier | None = None  # from the first transactional batch on
 
     @property
     def image(self) -> Image:

@@ -66,9 +66,11 @@ class Outcome:
 
     `producer`: the records belong to its open transaction, and count when its marker comes.
     `effects`: what is to be done outside of the machine, such as writing markers; for the shard's `on_effect`.
+    `only_records`: nothing but these records and answers came of it, so if they cannot be written, the machine need not
+    start anew: the answers are refused, and that is all. For what often fails, or is often too large (offsets).
     """
 
-    __slots__ = ("answers", "effects", "producer", "records")
+    __slots__ = ("answers", "effects", "only_records", "producer", "records")
 
     def __init__(
         self,
@@ -77,11 +79,13 @@ class Outcome:
         *,
         effects: Sequence[object] = (),
         producer: Producer | None = None,
+        only_records: bool = False,
     ) -> None:
         self.records = list(records)
         self.answers = list(answers)
         self.effects = list(effects)
         self.producer = producer
+        self.only_records = only_records
 
     def add(self, other: Outcome) -> None:
         """The other follows this one, in the same batch."""
@@ -90,6 +94,7 @@ class Outcome:
         self.answers += other.answers
         self.effects += other.effects
         self.producer = self.producer or other.producer
+        self.only_records = self.only_records and other.only_records
 
 
 class Machine(Protocol):

@@ -128,6 +128,11 @@ class LogBase:
         return self._segments is not None
 
     @property
+    def next_offset(self) -> int:
+        """What the next record gets: ahead of `end_offset` while writes are queued."""
+        return self._next_offset
+
+    @property
     def is_behind(self) -> bool:
         """Whether its writes queue up for a thread, because the disk is slow or each has to be synced."""
         return self._writer is not None

@@ -29,13 +29,24 @@ class ProducerIds:
 
     async def take(self) -> int:
         """The next id. BrokerError if the controller has none to give just now."""
-        while self._next == self._end:
-            if self._spare is not None:
-                _, first, size = self._spare
-                self._next, self._end, self._spare = first, first + size, None
-                break
+        while (taken := self.take_now()) is None:
             # Shielded: one client that goes away must not take the block from the others.
             await asyncio.shield(self._ask())
+        return taken
+
+    async def have(self) -> None:
+        """Returns when `take_now` has an id to give. BrokerError as above."""
+        while self._next == self._end and self._spare is None:
+            await asyncio.shield(self._ask())
+
+    def take_now(self) -> int | None:
+        """The next id, or None if there is none at hand: then it has been asked for."""
+        if self._next == self._end:
+            if self._spare is None:
+                self._ask()
+                return None
+            _, first, size = self._spare
+            self._next, self._end, self._spare = first, first + size, None
         taken = self._next
         self._next += 1
         if self._end - self._next <= PREFETCH_LEFT and self._spare is None:

@@ -20,6 +20,7 @@ from klamm.apis.fetch_targets import FetchTargets
 from klamm.apis.metadata_cache import MetadataCache
 from klamm.apis.produce_targets import ProduceTargets
 from klamm.controller import BrokerRegistration, Controller
+from klamm.coordinator.services import group_coordinator, transaction_coordinator
 from klamm.core.env import Env
 from klamm.core.errors import BrokerError
 from klamm.core.options import ListenerSpec, OptionError, Options, listener_warnings, parse_listeners
@@ -29,6 +30,7 @@ from klamm.log.folder import DataFolder, FolderError
 from klamm.log.handles import MAX_OPEN_SEGMENTS
 from klamm.log.housekeeping import Intervals
 from klamm.log.manager import LogManager
+from klamm.metadata import features
 from klamm.metadata.image import BrokerEndpoint, Image
 from klamm.metadata.live_options import LiveOptions
 from klamm.metadata.local import LocalStore
@@ -132,6 +134,9 @@ class Node:
         logs = self._logs = await self._open_logs(folder, publisher, live)
         replicas = ReplicaManager(node_id, logs, live.current, recode_inline_bytes=self._recode_inline_bytes)
         publisher.subscribe(replicas.apply)
+        groups = group_coordinator(env, lambda: live.current, replicas, controller, publisher)
+        producer_ids = ProducerIds(lambda: controller.allocate_producer_ids(node_id))
+        transactions = transaction_coordinator(env, lambda: live.current, replicas, controller, publisher, producer_ids)
         apis = registry.load()
         broker = Broker(
             env=env,
@@ -146,10 +151,12 @@ class Node:
                 lambda: env.rng.randrange(1, 2**31),
                 slots=options.get_int("max.incremental.fetch.session.cache.slots"),
             ),
-            producer_ids=ProducerIds(lambda: controller.allocate_producer_ids(node_id)),
+            producer_ids=producer_ids,
             apis=apis,
             metadata_cache=MetadataCache(),
             produce_targets=ProduceTargets(replicas),
+            groups=groups,
+            transactions=transactions,
             fetch_targets=FetchTargets(replicas),
         )
         dispatcher = Dispatcher(broker, apis, env.clock, self._on_broken)
@@ -163,6 +170,8 @@ class Node:
         await controller.register_broker(self._registration(server, logs))
         self.running = Running(broker, server, dispatcher, logs)
         server.open()
+        groups.start()
+        transactions.start()
         logs.start()
         self.lag.start()
         if self._monitor is not None:
@@ -233,6 +242,7 @@ class Node:
             self.env.uuid(),
             endpoints,
             rack=self.options.get_optional_str("broker.rack"),
+            features=features.SUPPORTED,
             clean=logs.was_clean,
         )
 
@@ -296,6 +306,9 @@ class Node:
         if self._server is not None:
             self._server.stop_accepting()
             self._purgatory.hurry()
+            if self.running is not None:
+                self.running.broker.groups.close()
+                self.running.broker.transactions.close()
             await self._server.stop(STOP_GRACE_S if clean else 0)
         if self._controller is not None:
             await self._controller.close()

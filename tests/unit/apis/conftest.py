@@ -17,11 +17,13 @@ from klamm.apis.fetch_targets import FetchTargets
 from klamm.apis.metadata_cache import MetadataCache
 from klamm.apis.produce_targets import ProduceTargets
 from klamm.controller import BrokerRegistration, Controller, NewTopic
+from klamm.coordinator.services import group_coordinator, transaction_coordinator
 from klamm.core.env import Env, FileRange
 from klamm.core.env.real import real_env
 from klamm.core.options import Options
 from klamm.log.folder import DataFolder
 from klamm.log.manager import LogManager
+from klamm.metadata import features
 from klamm.metadata.image import BrokerEndpoint
 from klamm.metadata.live_options import LiveOptions
 from klamm.metadata.local import LocalStore
@@ -61,7 +63,9 @@ class Harness:
         self.controller = Controller(env, self.store, self.publisher, live.current)
         await self.controller.start(NODE)
         endpoints = [BrokerEndpoint("PLAINTEXT", "localhost", 9092), BrokerEndpoint("OTHER", "outside", 9093)]
-        await self.controller.register_broker(BrokerRegistration(NODE, env.uuid(), endpoints, rack="r1"))
+        await self.controller.register_broker(
+            BrokerRegistration(NODE, env.uuid(), endpoints, rack="r1", features=features.SUPPORTED)
+        )
         self.logs = await LogManager.open(
             env,
             self.folder,
@@ -70,6 +74,8 @@ class Harness:
         )
         replicas = ReplicaManager(NODE, self.logs, options)
         self.publisher.subscribe(replicas.apply)
+        producer_ids = ProducerIds(lambda: self.controller.allocate_producer_ids(NODE))
+        coordinated = (env, lambda: live.current, replicas, self.controller, self.publisher)
         self.broker = Broker(
             env=env,
             node_id=NODE,
@@ -80,10 +86,12 @@ class Harness:
             replicas=replicas,
             purgatory=Purgatory(asyncio.get_running_loop()),
             sessions=FetchSessions(lambda: env.rng.randrange(1, 2**31), slots=10),
-            producer_ids=ProducerIds(lambda: self.controller.allocate_producer_ids(NODE)),
+            producer_ids=producer_ids,
             apis=self.apis,
             metadata_cache=MetadataCache(),
             produce_targets=ProduceTargets(replicas),
+            groups=group_coordinator(*coordinated),
+            transactions=transaction_coordinator(*coordinated, producer_ids),
             fetch_targets=FetchTargets(replicas),
         )
 
@@ -92,8 +100,12 @@ class Harness:
             replicas.reconfigure(options)
 
         live.follow(changed)
+        self.broker.groups.start()
+        self.broker.transactions.start()
 
     async def stop(self) -> None:
+        self.broker.groups.close()
+        self.broker.transactions.close()
         await self.controller.close()
         await self.store.close()
         await self.logs.close()

@@ -1,4 +1,4 @@
-"""ApiVersions, FindCoordinator and InitProducerId."""
+"""ApiVersions and InitProducerId."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from klamm.apis.api import CLUSTER_NAME, Operation, ResourceType
 from klamm.core.errors import ErrorCode
-from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.k18_api_versions import ApiVersionsRequest
 from klamm.wire.messages.k22_init_producer_id import InitProducerIdRequest
 
@@ -37,29 +36,6 @@ async def test_features_are_those_of_broker_and_image(node: Any) -> None:
     assert response.finalized_features_epoch == node.publisher.image.offset
     response = await node.call(request, 3)
     assert [f.name for f in response.supported_features] == ["metadata.version"]
-
-
-@pytest.mark.parametrize("version", range(7))
-async def test_there_is_no_coordinator_yet(node: Any, version: int) -> None:
-    request = FindCoordinatorRequest(key="g") if version < 4 else FindCoordinatorRequest(coordinator_keys=["g", "h"])
-    response = await node.call(request, version)
-    if version < 4:
-        assert (response.error_code, response.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-    else:
-        assert [(c.key, c.error_code, c.node_id) for c in response.coordinators] == [
-            ("g", ErrorCode.COORDINATOR_NOT_AVAILABLE, -1),
-            ("h", ErrorCode.COORDINATOR_NOT_AVAILABLE, -1),
-        ]
-
-
-async def test_coordinators_of_transactions_and_of_nothing_we_know(node: Any, tools: Any) -> None:
-    response = await node.call(FindCoordinatorRequest(coordinator_keys=["x"], key_type=1), 4)
-    assert response.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    response = await node.call(FindCoordinatorRequest(coordinator_keys=["x"], key_type=9), 4)
-    assert response.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
-    node.broker.authorizer = tools.deny((Operation.DESCRIBE, ResourceType.GROUP, "g"))
-    response = await node.call(FindCoordinatorRequest(key="g"), 2)
-    assert response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("version", range(6))

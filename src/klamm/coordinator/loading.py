@@ -1,0 +1,119 @@
+"""Reading a partition of an internal topic from its start into a machine, without holding up the loop.
+
+Bytes are read in a thread, a megabyte at a time; batches are decoded and replayed on the loop, a hundred records and
+then somebody else's turn. Memory is bounded by one read and one batch, whatever the size of the log. Offsets may have
+gaps: compaction leaves them.
+
+This module must never write, and never decide what a failed load means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from klamm.coordinator.machine import Machine, Producer
+from klamm.core.env import Executor, FileRange
+from klamm.core.errors import BrokerError
+from klamm.core.slices import Sliced, in_slices
+from klamm.log.results import Rejected
+from klamm.records.batch import BatchHeader, CorruptBatch, iter_batches
+from klamm.records.record import ControlType, decode_control, decode_records
+
+if TYPE_CHECKING:
+    from klamm.coordinator.records import RecordFormat
+    from klamm.log.log import Log
+
+READ_BYTES: Final = 1 << 20
+"""Read at a time; a batch that is larger is read whole."""
+RECORDS_PER_SLICE: Final = 100
+"""Replayed before the loop has its turn: about 2 ms."""
+
+
+class Loaded:
+    """What a load has gone through: for the line in the log."""
+
+    __slots__ = ("records", "size_bytes")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.size_bytes = 0
+
+
+async def load(
+    log: Log,
+    machine: Machine,
+    known: RecordFormat,
+    executor: Executor,
+    progress: Callable[[], Awaitable[None]],
+) -> Loaded:
+    """Replay the whole log, up to its end at the moment this returns: nobody else may have a turn between that and the
+    first write. Records that are still on their way to the disk are waited for with `progress()`, which returns when
+    the log has moved.
+
+    BrokerError (CorruptBatch among them), ProtocolError or OSError: the log cannot be read, or what is in it not
+    understood."""
+    loaded = Loaded()
+    offset = log.start_offset
+    while True:
+        offset = max(offset, log.start_offset)
+        if offset < log.end_offset:
+            found = log.read(offset, READ_BYTES, limit=log.end_offset)
+            if isinstance(found, Rejected):
+                raise BrokerError(found.code, found.message)
+            if found is None:
+                raise CorruptBatch(f"{log.name} ends at {log.end_offset}, and has nothing from {offset} on")
+            data = await _read(found, executor)
+            offset = await in_slices(_replaying(data, offset, machine, known, loaded))
+            loaded.size_bytes += len(data)
+        elif offset < log.next_offset:
+            await progress()
+        else:
+            return loaded
+
+
+async def _read(found: FileRange, executor: Executor) -> bytes:
+    file, position, size = found
+    file.pin()
+    reading = executor.submit(file.pread, size, position)
+    # Not in a `finally` of ours: should this task be cancelled, the thread reads on.
+    reading.add_done_callback(lambda _: file.unpin())
+    return await asyncio.shield(reading)
+
+
+def _replaying(data: bytes, offset: int, machine: Machine, known: RecordFormat, loaded: Loaded) -> Sliced[int]:
+    """Replay the whole batches in these bytes; the offset that comes after them."""
+    begin = offset
+    left = RECORDS_PER_SLICE
+    for position, header in iter_batches(data):
+        if header.last_offset < begin:
+            continue  # the log starts within this read
+        for replay in _events(data, position, header, machine, known):
+            replay()
+            left -= 1
+            if left <= 0:
+                left = RECORDS_PER_SLICE
+                yield
+        left -= 1  # a batch without records takes its time as well
+        loaded.records += header.record_count
+        offset = header.next_offset
+    if offset == begin:
+        raise CorruptBatch(f"no whole batch at offset {begin}")
+    return offset
+
+
+def _events(
+    data: bytes, position: int, header: BatchHeader, machine: Machine, known: RecordFormat
+) -> Iterator[Callable[[], None]]:
+    """What a batch does to the machine, one record at a time."""
+    producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+    records = decode_records(data, position)
+    for one in records:
+        if header.is_control:
+            marker = decode_control(one)
+            if marker is not None and producer is not None:
+                yield partial(machine.replay_end, producer, marker.type == ControlType.COMMIT)
+        elif (record := known.decode(one.key, one.value)) is not None:
+            yield partial(machine.replay, record, producer)

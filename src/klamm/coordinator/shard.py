@@ -1,0 +1,426 @@
+"""One partition of an internal topic and the machine that it keeps the state of.
+
+The shard is the only one to drive its machine. It appends what the machine decides as one batch, replays it, and gives
+the answers once the high watermark has passed it; with one replica and a disk that keeps up that is within the same
+call. It loads the machine from the log, ticks it, tells it of new metadata, and throws it away when the log has not
+taken a batch, or when another broker leads: then everybody who waits is answered, and the next machine starts from the
+log.
+
+A shard must never change a machine but by its methods, and never answer before what the answer rests on is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
+
+from klamm.coordinator.loading import load
+from klamm.coordinator.machine import Machine, Now, Outcome, Producer
+from klamm.coordinator.records import RecordFormat, encode_batch
+from klamm.core.errors import BrokerError, ErrorCode
+from klamm.log.results import Appended, Rejected
+from klamm.metadata.replay import Delta
+from klamm.records.record import ControlType, EndMarker, encode_end_marker
+from klamm.replica.pending import Pending
+from klamm.wire.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from klamm.core.env import Env
+    from klamm.metadata.image import Image
+    from klamm.replica.partition import Partition
+    from klamm.wire.schema import Response
+
+M = TypeVar("M", bound=Machine)
+
+FIRST_RETRY_S: Final = 0.1
+LONGEST_RETRY_S: Final = 30.0
+"""Between two attempts to load a log that cannot be read; the pause doubles."""
+TICK_RETRY_S: Final = 1.0
+"""After a tick that failed, which is a mistake in the machine."""
+
+_logger = logging.getLogger(__name__)
+
+_AS_COORDINATOR: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.LEADER_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def as_coordinator(code: ErrorCode) -> ErrorCode:
+    """What a client of a coordinator is told when an append failed: the code of a partition means nothing to it."""
+    return _AS_COORDINATOR.get(code, code)
+
+
+class Call(Pending):
+    """A request that a shard has taken: where its answer goes, and what to answer if there is none."""
+
+    __slots__ = ("refuse",)
+
+    def __init__(self, refuse: Callable[[ErrorCode], Response]) -> None:
+        super().__init__()
+        self.refuse = refuse
+
+    def take(self) -> Response | None:
+        """The answer, if it is there. Then nobody else gets it."""
+        response, self._response = self._response, None
+        return response
+
+
+class Services(NamedTuple):
+    """What the shards of one coordinator share."""
+
+    env: Env
+    loop: asyncio.AbstractEventLoop
+    known: RecordFormat
+    loads: asyncio.Semaphore
+    image: Callable[[], Image]
+    on_effect: Callable[[int, object], None]
+
+
+class _Uncommitted(NamedTuple):
+    """What is to be done when the high watermark has passed an offset."""
+
+    offset: int
+    outcome: Outcome
+    done: asyncio.Future[None] | None
+
+
+class Shard(Generic[M]):
+    """`machine` is there while requests are taken; otherwise `error` says why not."""
+
+    __slots__ = (
+        "_calls",
+        "_epoch",
+        "_last_offset",
+        "_loading",
+        "_make",
+        "_moved",
+        "_services",
+        "_timer",
+        "_timer_due",
+        "_uncommitted",
+        "error",
+        "index",
+        "machine",
+        "partition",
+    )
+
+    def __init__(self, index: int, partition: Partition, make: Callable[[], M], services: Services) -> None:
+        self.index = index
+        self.partition = partition
+        self.machine: M | None = None
+        self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._make = make
+        self._services = services
+        self._epoch = partition.leader_epoch
+        self._last_offset = -1  # of what the machine's state rests on
+        self._uncommitted: deque[_Uncommitted] = deque()
+        self._calls: dict[Call, None] = {}  # requests that the machine answers later
+        self._loading: asyncio.Task[None] | None = None
+        self._moved: asyncio.Event | None = None  # while loading: the log has moved
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        partition.waiters[self] = 0
+
+    @property
+    def loading(self) -> bool:
+        return self._loading is not None
+
+    # ---- events
+
+    def call(self, decide: Callable[[M, Call, Now], Outcome], refuse: Callable[[ErrorCode], Response]) -> Call:
+        """A request. The answer is in the Call, now or later."""
+        call = Call(refuse)
+        machine = self.machine
+        if machine is None:
+            call.set(refuse(self.error))
+            return call
+        self._commit(machine, decide(machine, call, self._now()))
+        if not call.done:
+            if self.machine is machine:
+                self._calls[call] = None
+                call.on_cancel(lambda: self._forget(call))
+            else:  # the machine is gone, and with it what it had to say
+                call.set(refuse(self.error))
+        return call
+
+    def _forget(self, call: Call) -> None:
+        self._calls.pop(call, None)
+
+    def run(self, decide: Callable[[M, Now], Outcome]) -> asyncio.Future[None]:
+        """An event that is no request. The future is done when what came of it is committed; BrokerError if that
+        cannot be, because the shard takes nothing or has lost what was decided."""
+        done: asyncio.Future[None] = self._services.loop.create_future()
+        machine = self.machine
+        if machine is None:
+            done.set_exception(BrokerError(self.error))
+        else:
+            self._commit(machine, decide(machine, self._now()), done)
+        return done
+
+    def write_marker(self, producer: Producer, marker: EndMarker, transaction_version: int) -> Appended | Rejected:
+        """A transaction has ended, as its coordinator says: what it has committed here counts, or is gone."""
+        machine = self.machine
+        if machine is None:
+            return Rejected(self.error, "")
+        batch = encode_end_marker(
+            marker, producer_id=producer.id, producer_epoch=producer.epoch, timestamp=self._now().time_ms
+        )
+        result = self.partition.append_internal(bytearray(batch), transaction_version=transaction_version)
+        if isinstance(result, Rejected) or self.machine is not machine:
+            return result
+        self._last_offset = result.last_offset
+        try:
+            machine.replay_end(producer, marker.type == ControlType.COMMIT)
+        except Exception:
+            self._broken("a marker")
+            raise
+        self._wait(machine, Outcome(), None)
+        self.partition.wake()
+        return result
+
+    def image_changed(self, image: Image, delta: Delta) -> None:
+        machine = self.machine
+        if machine is not None:
+            self._commit(machine, machine.image_changed(image, delta, self._now()))
+
+    def _tick(self) -> None:
+        """Until nothing is due: a machine may do one thing at a time, so that it sees what came of it."""
+        self._timer = None
+        machine = self.machine
+        if machine is None:
+            return
+        try:
+            now = self._now()
+            while machine is self.machine and (due := machine.next_due) is not None and due <= now.monotonic:
+                self._commit(machine, machine.tick(now))
+        except Exception:
+            if self.machine is machine and self._timer is None:
+                self._set_timer(self._services.env.clock.monotonic() + TICK_RETRY_S)
+            raise
+        if machine is self.machine:
+            self._look_at_clock(machine)
+
+    def _now(self) -> Now:
+        clock = self._services.env.clock
+        return Now(clock.monotonic(), clock.time_ms())
+
+    # ---- writing
+
+    def _commit(self, machine: M, outcome: Outcome, done: asyncio.Future[None] | None = None) -> None:
+        """Write, replay, and answer, now or when it is committed."""
+        records = outcome.records
+        if not records:
+            self._wait(machine, outcome, done)
+            return
+        partition = self.partition
+        producer = outcome.producer
+        batch = encode_batch(records, producer, self._services.env.clock.time_ms())
+        result = partition.append_internal(batch)
+        if type(result) is Rejected:
+            self._not_written(machine, outcome, done, result)
+            return
+        assert type(result) is Appended
+        if self.machine is not machine:  # written, but the log has failed with it
+            self._refuse(outcome, done, self.error)
+            return
+        try:
+            for record in records:
+                machine.replay(record, producer)
+        except Exception:
+            self._broken("a record")
+            raise
+        self._last_offset = result.last_offset
+        self._wait(machine, outcome, done)
+        if partition.waiters:
+            partition.wake()
+
+    def _wait(self, machine: M, outcome: Outcome, done: asyncio.Future[None] | None) -> None:
+        if self._last_offset < self.partition.high_watermark and not self._uncommitted:
+            self._deliver(outcome, done)
+        else:
+            self._uncommitted.append(_Uncommitted(self._last_offset, outcome, done))
+        if self.machine is machine:
+            self._look_at_clock(machine)
+
+    def _deliver(self, outcome: Outcome, done: asyncio.Future[None] | None) -> None:
+        calls = self._calls
+        for reply, value in outcome.answers:
+            call = cast(Call, reply)
+            if calls:
+                calls.pop(call, None)
+            call.set(value)
+        for effect in outcome.effects:
+            self._services.on_effect(self.index, effect)
+        if done is not None and not done.done():
+            done.set_result(None)
+
+    def _not_written(self, machine: M, outcome: Outcome, done: asyncio.Future[None] | None, refused: Rejected) -> None:
+        code = as_coordinator(refused.code)
+        self._refuse(outcome, done, code)
+        if outcome.only_records or self.machine is not machine:
+            return  # the machine has not changed; or is gone already, because the partition is
+        _logger.warning(
+            "%s-%d did not take what its coordinator decided, which starts anew from the log: %s",
+            self.partition.topic,
+            self.index,
+            refused.message or refused.code.name,
+        )
+        self._start_anew(ErrorCode.NOT_COORDINATOR)
+
+    def _refuse(self, outcome: Outcome, done: asyncio.Future[None] | None, code: ErrorCode) -> None:
+        for reply, _ in outcome.answers:
+            call = cast(Call, reply)
+            self._calls.pop(call, None)
+            if not call.done:
+                call.set(call.refuse(code))
+        if done is not None and not done.done():
+            done.set_exception(BrokerError(code))
+
+    def _broken(self, what: str) -> None:
+        """What is in the log could not be replayed: the machine is not what the log says any more."""
+        _logger.error("%s-%d could not replay %s that it has written", self.partition.topic, self.index, what)
+        self._start_anew(ErrorCode.NOT_COORDINATOR)
+
+    # ---- as a waiter of the partition
+
+    def moved(self, partition: Partition, slot: int) -> None:
+        if self._moved is not None:
+            self._moved.set()
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0].offset < partition.high_watermark:
+            first = uncommitted.popleft()
+            self._deliver(first.outcome, first.done)
+
+    def interrupted(self, partition: Partition, slot: int) -> None:
+        """Another leader, another epoch, a log that has failed: what the machine has counted on may be gone."""
+        if partition.available() or partition.leader_epoch != self._epoch:
+            self._start_anew(ErrorCode.NOT_COORDINATOR)
+
+    # ---- the clock
+
+    def _look_at_clock(self, machine: M) -> None:
+        """A timer that is too early costs one look; so it is not set anew with every heartbeat that moves it on."""
+        due = machine.next_due
+        if due is not None and (self._timer is None or due < self._timer_due):
+            self._set_timer(due)
+
+    def _set_timer(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        delay = due - self._services.env.clock.monotonic()
+        self._timer = self._services.loop.call_later(max(0.0, delay), self._tick)
+
+    # ---- the life of a machine
+
+    def start(self) -> None:
+        """Take requests as soon as the log is replayed: at once, if it is empty."""
+        log = self.partition.log
+        assert self.machine is None and self._loading is None
+        if log is not None and not self.partition.available() and log.start_offset == log.next_offset:
+            self._begin(self._make())
+        else:
+            self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            self._loading = self._services.loop.create_task(self._load())
+
+    def resign(self, error: ErrorCode) -> None:
+        """Give up for good: whoever waits is answered with this error, and so is who comes later."""
+        self._drop(error)
+        self.error = error
+        self.partition.waiters.pop(self, None)
+
+    def _start_anew(self, error: ErrorCode) -> None:
+        self._drop(error)
+        if self.partition.error:
+            self.error = error  # another broker leads; this one stays here in case that it leads again
+            return
+        self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._loading = self._services.loop.create_task(self._load())
+
+    def _drop(self, error: ErrorCode) -> None:
+        """The machine goes, and everybody who waits is told."""
+        machine, self.machine = self.machine, None
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._uncommitted = self._uncommitted, deque()
+        for one in waiting:
+            self._refuse(one.outcome, one.done, error)
+        if machine is not None:
+            self._deliver(Outcome(answers=machine.resigned(error)), None)
+        calls, self._calls = self._calls, {}
+        for call in calls:
+            if not call.done:
+                call.set(call.refuse(error))
+
+    def _begin(self, machine: M) -> None:
+        """Everything is replayed."""
+        self._epoch = self.partition.leader_epoch
+        log = self.partition.log
+        self._last_offset = -1 if log is None else log.next_offset - 1
+        self.machine = machine
+        self.error = ErrorCode.NONE
+        self._commit(machine, machine.image_changed(self._services.image(), Delta(), self._now()))
+        if self.machine is machine:
+            self._commit(machine, machine.loaded(self._now()))
+
+    async def _load(self) -> None:
+        """Until it works, or until somebody cancels it."""
+        pause_s = FIRST_RETRY_S
+        while True:
+            try:
+                if await self._try_to_load():
+                    return
+            except (OSError, BrokerError, ProtocolError) as error:
+                _logger.error("%s-%d cannot be loaded: %s", self.partition.topic, self.index, error)
+            except Exception:
+                # Even a broken invariant: what is in the log would break it at each start, and the rest of the broker
+                # is none the worse for it.
+                _logger.exception("%s-%d cannot be loaded", self.partition.topic, self.index)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_RETRY_S)
+
+    async def _try_to_load(self) -> bool:
+        """False while the log is offline."""
+        services = self._services
+        async with services.loads:
+            log = self.partition.log
+            if log is None or self.partition.available():
+                return False
+            self._epoch = self.partition.leader_epoch
+            started = services.env.clock.monotonic()
+            machine = self._make()
+            loaded = await load(log, machine, services.known, services.env.executor, self._progress)
+            self._loading = None
+            self._begin(machine)
+        took_ms = (services.env.clock.monotonic() - started) * 1000
+        _logger.info(
+            "%s-%d is loaded: %d records, %d bytes, %.0f ms",
+            self.partition.topic,
+            self.index,
+            loaded.records,
+            loaded.size_bytes,
+            took_ms,
+        )
+        return True
+
+    async def _progress(self) -> None:
+        self._moved = asyncio.Event()
+        try:
+            await self._moved.wait()
+        finally:
+            self._moved = None
