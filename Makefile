@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 DATA ?= data
 LISTEN ?= 127.0.0.1:9092
 SOAK_SEEDS ?= 100:1000
+NATIVE := $(wildcard src/klamm/records/_native/*.[ch])
 
 .PHONY: help setup run test check format soak bench lock clean
 
@@ -32,7 +33,8 @@ $(BIN)/python:
 		{ echo "Klamm needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	@$(PYTHON) -m venv $(VENV)
 
-$(BIN)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml | $(BIN)/python
+# The editable install also compiles the native kernel; without a compiler Klamm goes on in pure Python.
+$(BIN)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml $(NATIVE) | $(BIN)/python
 	$(call install,--require-hashes -r requirements/build.txt -r requirements/runtime.txt)
 	$(call install,--no-deps --no-build-isolation -e .)
 	@touch $@
@@ -76,4 +78,4 @@ lock: $(BIN)/.dev
 		--no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt; done
 
 clean:
-	@rm -rf $(VENV) build dist bench/bin bench/out .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	@rm -rf $(VENV) build dist bench/bin bench/out .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info src/klamm/records/_native/*.so

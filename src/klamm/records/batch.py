@@ -50,6 +50,7 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40  # the base timestamp is when compaction may drop the batch's tombstones, or the marker (KIP-534)
 HIGHEST_CODEC = 4
 
 _header = Struct(">qiibIhiqqqhii")

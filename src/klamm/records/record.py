@@ -11,29 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from klamm.core.env import Buffer
 from klamm.records import batch
 from klamm.records.batch import BatchHeader, CorruptBatch
 from klamm.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
-from klamm.records.varint import read_varint, read_varlong, write_varint
-
-_MIN_BODY_BYTES = batch.min_record_bytes - 1  # a record without its own length
-_MIN_HEADER_BYTES = 2
-_MAX_INT64 = (1 << 63) - 1
-_MIN_INT64 = -(1 << 63)
-
-
-Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-
-
-class Record(NamedTuple):
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
+from klamm.records.decoding import Headers as Headers
+from klamm.records.decoding import Record as Record
+from klamm.records.kernel import decode_payload
+from klamm.records.varint import write_varint
 
 
 def decode_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
@@ -45,75 +32,14 @@ def decode_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESS
     batch.check(buf, pos, header)
     payload = memoryview(buf)[pos + batch.header_bytes : pos + header.size]
     body = decompress(header.codec, payload, max_bytes)
-    if header.record_count * batch.min_record_bytes > len(body):
-        raise CorruptBatch(f"{len(body)} bytes cannot hold {header.record_count} records")
-    try:
-        return _decode_body(body, header)
-    except IndexError:
-        raise CorruptBatch("a record ends too early") from None
-    except ValueError as e:  # a varint that is too long, or a header key that is no UTF-8
-        raise CorruptBatch(f"a record is malformed: {e}") from None
-
-
-def _decode_body(body: bytes, header: BatchHeader) -> list[Record]:
-    records: list[Record] = []
-    append_time = header.max_timestamp if header.is_log_append_time else None
-    base_timestamp, base_offset = header.base_timestamp, header.base_offset
-    new = tuple.__new__  # the constructor of a NamedTuple costs three times as much
-    headers: Headers
-    pos = 0
-    last_delta = -1
-    for _ in range(header.record_count):
-        length, pos = read_varint(body, pos)
-        end = pos + length
-        if length < _MIN_BODY_BYTES or end > len(body):
-            raise CorruptBatch(f"a record of {length} bytes where {len(body) - pos} are left")
-        timestamp_delta, pos = read_varlong(body, pos + 1)  # the byte skipped: attributes, none of which is in use
-        offset_delta, pos = read_varint(body, pos)
-        key, pos = _read_bytes(body, pos, end)
-        value, pos = _read_bytes(body, pos, end)
-        if body[pos] == 0:  # most records have no headers
-            headers, pos = (), pos + 1
-        else:
-            headers, pos = _read_headers(body, pos, end)
-        if pos != end:
-            raise CorruptBatch(f"a record has {end - pos} bytes more than its fields")
-        if not last_delta < offset_delta <= header.last_offset_delta:
-            raise CorruptBatch(f"offset delta {offset_delta} after {last_delta}, of {header.last_offset_delta}")
-        last_delta = offset_delta
-        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-        if not _MIN_INT64 <= timestamp <= _MAX_INT64:
-            raise CorruptBatch("a timestamp of more than 64 bits")
-        records.append(new(Record, (base_offset + offset_delta, timestamp, key, value, headers)))
-    if pos != len(body):
-        raise CorruptBatch(f"{len(body) - pos} bytes are left after the last record")
-    return records
-
-
-def _read_bytes(body: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
-    length, pos = read_varint(body, pos)
-    if length < 0:
-        if length != -1:
-            raise CorruptBatch(f"a field of {length} bytes")
-        return None, pos
-    after = pos + length
-    if after > end:
-        raise CorruptBatch(f"a field of {length} bytes where {end - pos} are left")
-    return body[pos:after], after
-
-
-def _read_headers(body: bytes, pos: int, end: int) -> tuple[Headers, int]:
-    count, pos = read_varint(body, pos)
-    if not 0 < count * _MIN_HEADER_BYTES <= end - pos:
-        raise CorruptBatch(f"{count} headers where {end - pos} bytes are left")
-    headers = []
-    for _ in range(count):
-        key, pos = _read_bytes(body, pos, end)
-        if key is None:
-            raise CorruptBatch("a header without a key")
-        value, pos = _read_bytes(body, pos, end)
-        headers.append((key.decode(), value))
-    return tuple(headers), pos
+    return decode_payload(
+        body,
+        header.record_count,
+        base_offset=header.base_offset,
+        last_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        append_time=header.max_timestamp if header.is_log_append_time else None,
+    )
 
 
 def encode_batch(

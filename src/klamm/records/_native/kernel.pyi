@@ -1,0 +1,11 @@
+# The twins are what it does, so they are also its types.
+
+from klamm.core.env import Buffer
+from klamm.records.decoding import decode_columns as decode_columns
+from klamm.records.decoding import decode_payload as decode_payload
+from klamm.records.filter import KeyMap as KeyMap
+from klamm.records.filter import add_keys as add_keys
+from klamm.records.filter import filter_records as filter_records
+from klamm.records.filter import keyless as keyless
+
+def fingerprint(seed: Buffer, data: Buffer) -> bytes: ...
