@@ -184,13 +184,13 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
-        self._offered.update(member.protocols)
+        self._offered.update(member.protocols.keys())
         self.pending.discard(member.member_id)
 
     def update(self, member: Member, joining: Joining) -> None:
         self._withdraw(member)
         member.update(joining)
-        self._offered.update(member.protocols)
+        self._offered.update(member.protocols.keys())
 
     def remove(self, member_id: str) -> None:
         """A member, or one that was to come back."""
@@ -247,7 +247,7 @@ class ClassicGroup:
         )
 
     def _withdraw(self, member: Member) -> None:
-        self._offered.subtract(member.protocols)
+        self._offered.subtract(member.protocols.keys())
         self._offered = +self._offered  # without those that nobody has any more
 
     def select_protocol(self) -> str:

@@ -8,6 +8,7 @@ more: what to do then is decided by the part of the machine that the key names. 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _SLACK = 64
@@ -35,6 +36,9 @@ class Timers:
 
     def __len__(self) -> int:
         return len(self._due)
+
+    def __iter__(self) -> Iterator[TimerKey]:
+        return iter(self._due)
 
     def __contains__(self, key: TimerKey) -> bool:
         return key in self._due
