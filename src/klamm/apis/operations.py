@@ -1,4 +1,4 @@
-"""What a principal may do with a topic or the cluster, as the bits of the authorized-operations fields (KIP-430)."""
+"""What a principal may do with a topic, a group or the cluster: bits of the authorized-operations fields (KIP-430)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ _TOPIC: Final = (
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
+_GROUP: Final = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 _CLUSTER: Final = (
     Operation.CREATE,
     Operation.ALTER,
@@ -33,6 +40,10 @@ _CLUSTER: Final = (
 
 def topic_operations(ctx: Context, name: str) -> int:
     return _allowed(ctx, _TOPIC, ResourceType.TOPIC, name)
+
+
+def group_operations(ctx: Context, group_id: str) -> int:
+    return _allowed(ctx, _GROUP, ResourceType.GROUP, group_id)
 
 
 def cluster_operations(ctx: Context) -> int:

@@ -15,6 +15,7 @@ import klamm.apis as package
 from klamm.apis.api import Answer, Api, Context, Response, Versions
 from klamm.apis.rare import RARE
 from klamm.core.errors import ErrorCode
+from klamm.core.options import Options
 from klamm.wire.messages import APIS
 from klamm.wire.schema import Request
 
@@ -53,26 +54,33 @@ def _is_api(name: str) -> bool:
 class RareApi(Api):
     """Stands for the API of a module that is imported when it is first needed."""
 
-    __slots__ = ("_module",)
+    __slots__ = ("_api", "_module")
 
     def __init__(self, module: str, versions: tuple[int, int]) -> None:
         self._module = module
+        self._api: Api | None = None
         self.key = int(module[1:3])
         self.name = APIS[self.key][1]
         self.versions = self.advertised = Versions(*versions)
         self.handle = self._handle
         self.on_error = self._on_error
         self.shortcut = None
+        self.gate = None
 
     @property
     def request(self) -> type[Request]:
-        return _import(self._module).request
+        return self._imported().request
+
+    def _imported(self) -> Api:
+        if self._api is None:
+            self._api = _import(self._module)
+        return self._api
 
     def _handle(self, ctx: Context, request: Request) -> Answer:
-        return _import(self._module).handle(ctx, request)
+        return self._imported().handle(ctx, request)
 
     def _on_error(self, request: Request, version: int, code: ErrorCode) -> Response | None:
-        on_error = _import(self._module).on_error
+        on_error = self._imported().on_error
         return None if on_error is None else on_error(request, version, code)
 
 
@@ -82,6 +90,8 @@ def _import(module: str) -> Api:
     return api
 
 
-def load() -> Registry:
-    """Every API module's `API`; of the rare ones something that imports it."""
-    return Registry(RareApi(name, RARE[name]) if name in RARE else _import(name) for name in module_names())
+def load(options: Options | None = None) -> Registry:
+    """Every API module's `API`, as these options want it; of the rare ones something that imports it."""
+    return Registry(
+        RareApi(name, RARE[name]) if name in RARE else _import(name).with_options(options) for name in module_names()
+    )

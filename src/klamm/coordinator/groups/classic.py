@@ -125,6 +125,13 @@ class ClassicGroups:
         self._rebalances.expect(group, member_id, group.members[member_id].session_timeout_ms, now)
         return ErrorCode.REBALANCE_IN_PROGRESS if group.phase is State.PREPARING else ErrorCode.NONE
 
+    def heard_of(self, group_id: str, member_id: str, now: Now) -> None:
+        """A member has committed offsets: that is a sign of life as good as a heartbeat."""
+        group = self._find(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is not None and member is not None and group.phase in (State.STABLE, State.PREPARING):
+            self._rebalances.expect(group, member_id, member.session_timeout_ms, now)
+
     def leave(self, group_id: str, leaving: Sequence[MemberIdentity], reply: Reply, now: Now) -> Outcome:
         """Each by its member id; or by its instance id alone, as tools do."""
         out = Outcome()

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     )
     from klamm.wire.schema import Response, Struct
 
-NO_OFFSET = -1
+_BROKERS_RETENTION = -1
+_NEVER = -1
 _GROUP_ID_NOT_FOUND_SINCE = 9
 
 
@@ -73,10 +74,10 @@ class Offsets:
         response: Response,
         reply: Reply,
         now: Now,
-        expire_ms: int = NO_OFFSET,
+        retention_ms: int = _BROKERS_RETENTION,
     ) -> Outcome:
-        """All or nothing, but for notes that are too long. `expire_ms`: when they may be forgotten, if the client says
-        so (only old ones do)."""
+        """All or nothing, but for notes that are too long. `retention_ms`: how long to keep them, where an old client
+        says so."""
         verdict = self._may_commit(who, now)
         if verdict:
             if isinstance(verdict, ErrorCode):
@@ -85,6 +86,7 @@ class Offsets:
                 if code := verdict(commit.topic, commit.topic_id, commit.asked.partition_index):
                     return _refused(commits, _for_client(code, who), response, reply)
         max_metadata = self._machine.options().get_int("offset.metadata.max.bytes")
+        expire_ms = _NEVER if retention_ms == _BROKERS_RETENTION else now.time_ms + retention_ms
         records = []
         for topic, topic_id, asked, answer in commits:
             metadata = asked.committed_metadata or ""
@@ -101,7 +103,7 @@ class Offsets:
                 topic_id=topic_id,
             )
             records.append(Record(key, value))
-        return Outcome(records, (Answer(reply, response),), producer=who.producer)
+        return Outcome(records, (Answer(reply, response),), producer=who.producer, only_records=True)
 
     def _may_commit(self, who: Committer, now: Now) -> ErrorCode | PartitionCheck:
         group = self._machine.groups.get(who.group_id)
@@ -114,9 +116,11 @@ class Offsets:
         verdict = group.may_commit(
             who.member_id, who.instance_id, who.epoch, transactional=transactional, version=who.version
         )
-        if isinstance(verdict, ErrorCode):
-            return _for_client(verdict, who)
-        return verdict
+        if not isinstance(verdict, ErrorCode):
+            return verdict
+        if not verdict and who.member_id and not transactional:
+            self._machine.classic.heard_of(who.group_id, who.member_id, now)
+        return _for_client(verdict, who)
 
     def fetch_error(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether offsets may be read. Those of a group that is not there may: there are none."""
@@ -128,7 +132,7 @@ class Offsets:
         group = self._machine.groups.get(group_id)
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.may_delete_offsets()
 
-    def subscribed(self, group_id: str, topic: str) -> bool:
+    def is_subscribed(self, group_id: str, topic: str) -> bool:
         """Whether members of the group read the topic, so that its offsets have to stay."""
         group = self._machine.groups.get(group_id)
         return group is not None and group.subscribes(topic)
@@ -137,7 +141,7 @@ class Offsets:
         """What deletes offsets, committed and pending, of those places that have any; by default all of the group's."""
         if places is None:
             places = self.store.places(group_id)
-        return [tombstone(group_id, place) for place in places if self.store.has(group_id, place)]
+        return [tombstone(group_id, place) for place in dict.fromkeys(places) if self.store.has(group_id, place)]
 
     def replay(self, record: Record, producer: Producer | None = None) -> None:
         key, value = record

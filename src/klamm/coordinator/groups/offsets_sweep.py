@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _OFFSETS_PER_STEP: Final = 500
 """What one step looks at (of a single group: at all), and the tombstones that it may write for a group: some 50 KB."""
 
+_PAUSE_S: Final = 0.001
+"""Between two steps: what is due at once would be done at once, and the loop is to have a turn."""
+
 _MINUTE_MS: Final = 60_000
 
 _EXPIRE: Final = TimerKey("offsets", "expire")
@@ -59,7 +62,7 @@ class Sweep:
             return Outcome()
         outcome = self._step(now)
         if self._queue:
-            self._machine.timers.set(_STEP_ON, now.monotonic)
+            self._machine.timers.set(_STEP_ON, now.monotonic + _PAUSE_S)
         else:
             self._expiring = False
         return outcome

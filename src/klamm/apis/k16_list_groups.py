@@ -1,0 +1,52 @@
+"""ListGroups (key 16), versions 0-5: the groups that this broker coordinates, by state (v4) and type (v5) if wanted.
+
+Unusual: while a part of the groups is still loading there is no answer but COORDINATOR_LOAD_IN_PROGRESS: a list that
+lacks groups looks like one that is whole. Who may not describe the cluster sees the groups that it may describe.
+"""
+
+from __future__ import annotations
+
+from klamm.apis.api import CLUSTER_NAME, Answer, Api, Context, Operation, ResourceType
+from klamm.coordinator.groups.listing import listed
+from klamm.core.errors import ErrorCode
+from klamm.core.slices import Sliced, in_slices
+from klamm.wire.messages.k16_list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+_GROUPS_PER_SLICE = 500
+
+
+def handle(ctx: Context, request: ListGroupsRequest) -> Answer:
+    if ctx.broker.groups.loading:
+        return _error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ctx.throttle_time_ms)
+    return in_slices(_list(ctx, request))
+
+
+def _list(ctx: Context, request: ListGroupsRequest) -> Sliced[ListGroupsResponse]:
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {name.strip().lower() for name in request.types_filter}
+    sees_all = ctx.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    groups: list[ListedGroup] = []
+    since_pause = 0
+    for _, machine in ctx.broker.groups.shards():
+        found = list(listed(machine, states, types))
+        groups += (group for group in found if sees_all or _may_see(ctx, group))
+        since_pause += len(found)
+        if since_pause >= _GROUPS_PER_SLICE:
+            since_pause = 0
+            yield
+    return ListGroupsResponse(throttle_time_ms=ctx.throttle_time_ms, groups=groups)
+
+
+def _may_see(ctx: Context, group: ListedGroup) -> bool:
+    return ctx.authorize(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+
+
+def _error(code: ErrorCode, throttle_time_ms: int = 0) -> ListGroupsResponse:
+    return ListGroupsResponse(throttle_time_ms=throttle_time_ms, error_code=code)
+
+
+def on_error(request: ListGroupsRequest, version: int, code: ErrorCode) -> ListGroupsResponse:
+    return _error(code)
+
+
+API = Api(ListGroupsRequest, handle, key=16, versions=(0, 5), on_error=on_error)
