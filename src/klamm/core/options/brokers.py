@@ -7,6 +7,7 @@ which a start does not load.
 
 from __future__ import annotations
 
+from klamm.core.options.consumer_groups import CONSUMER_GROUP_OPTIONS
 from klamm.core.options.option import INT_MAX, LONG_MAX, Kind, Option, Update
 
 _KIB = 1024
@@ -389,6 +390,7 @@ BROKER_OPTIONS = {
         *_REQUESTS,
         *_LOG,
         *_CLASSIC_GROUPS,
+        *CONSUMER_GROUP_OPTIONS,
         *_OFFSETS,
         *_INTERNAL_TOPICS,
         *_TRANSACTIONS,

@@ -1,5 +1,5 @@
 """The options of a group (KIP-848, KIP-932, KIP-1071), the broker options behind them, and their bounds, which are
-broker options too. Nothing uses them before there are groups; they are kept and checked.
+broker options too. Those of share and streams groups are kept and checked, and nothing uses them yet.
 
 Loaded only when somebody asks for or changes one.
 """
@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from klamm.core.options.known import KNOWN_OPTIONS
 from klamm.core.options.option import Kind, Option, OptionError, Synonym, Value
-from klamm.core.options.options import Options, unknown_name
+from klamm.core.options.options import Options, find_option, unknown_name
 
 _OFFSET_RESETS = ("latest", "earliest")
 
 
 def _of_broker(name: str) -> Option:
     """The broker's `group.NAME` for one group."""
-    broker = KNOWN_OPTIONS[f"group.{name}"]
+    broker = find_option(f"group.{name}")
+    assert broker is not None
     return Option(
         name,
         broker.kind,
         broker.default,
         broker.doc,
         at_least=broker.at_least,
-        honoured=False,
+        honoured=broker.honoured,
         synonyms=(Synonym(broker.name),),
     )
 
@@ -99,7 +99,7 @@ def _out_of_bounds(values: Mapping[str, Value], options: Options) -> Iterator[st
         kind, _, rest = name.partition(".")
         for bound, words in (("min", "below"), ("max", "above")):
             limit_name = f"group.{kind}.{bound}.{rest.removeprefix('num.')}"
-            if limit_name not in KNOWN_OPTIONS:
+            if find_option(limit_name) is None:
                 continue
             limit = options.value_of(limit_name)
             assert isinstance(value, int) and isinstance(limit, int)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from klamm.core.options.brokers import BROKER_OPTIONS
+from klamm.core.options.consumer_groups import contradictions
 from klamm.core.options.option import Option, OptionError, Value
 
 
@@ -251,6 +252,7 @@ def _contradictions(options: Options) -> list[str]:
         lags = options.value_of(least), options.value_of(most)
         if isinstance(lags[0], int) and isinstance(lags[1], int) and lags[0] > lags[1]:
             problems.append(f"{least}={lags[0]} is more than {most}={lags[1]}")
+    problems.extend(contradictions(options.value_of, options.is_set))
     return problems
 
 
