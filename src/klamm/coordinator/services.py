@@ -10,6 +10,7 @@ from klamm.coordinator.runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Coordin
 
 if TYPE_CHECKING:
     from klamm.controller import Controller
+    from klamm.coordinator.groups.consumer.resolver import RegexResolver
     from klamm.coordinator.groups.machine import GroupMachine
     from klamm.coordinator.transactions.machine import TxnMachine
     from klamm.core.env import Env
@@ -29,7 +30,19 @@ def group_coordinator(
 
         return GroupMachine(options, env.uuid)
 
-    return Coordinator(OFFSETS_TOPIC, make, env=env, replicas=replicas, controller=controller, metadata=metadata)
+    groups = Coordinator(OFFSETS_TOPIC, make, env=env, replicas=replicas, controller=controller, metadata=metadata)
+    resolver: RegexResolver | None = None
+
+    def resolve(partition: int, effect: object) -> None:
+        nonlocal resolver
+        if resolver is None:
+            from klamm.coordinator.groups.consumer.resolver import RegexResolver
+
+            resolver = RegexResolver(groups, lambda: metadata.image)
+        resolver(partition, effect)
+
+    groups.on_effect = resolve
+    return groups
 
 
 def transaction_coordinator(

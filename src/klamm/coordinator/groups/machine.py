@@ -16,8 +16,18 @@ from klamm.coordinator.groups.classic import ClassicGroups
 from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.groups.timers import Timers
 from klamm.coordinator.machine import Answer, Now, Outcome, Producer, Record
+from klamm.wire.messages.coordinator import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
 
 if TYPE_CHECKING:
+    from klamm.coordinator.groups.consumer.part import ConsumerGroups
     from klamm.coordinator.groups.group import Group
     from klamm.coordinator.groups.timers import TimerKey
     from klamm.core.errors import ErrorCode
@@ -25,6 +35,16 @@ if TYPE_CHECKING:
     from klamm.metadata.image import Image
     from klamm.metadata.replay import Delta
     from klamm.wire.schema import Struct
+
+CONSUMER_GROUP_KEYS = (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
 
 
 class Part(Protocol):
@@ -48,7 +68,18 @@ class Part(Protocol):
 
 
 class GroupMachine:
-    __slots__ = ("_by_key", "_parts", "_uuid", "classic", "groups", "image", "offsets", "options", "timers")
+    __slots__ = (
+        "_by_key",
+        "_consumer",
+        "_parts",
+        "_uuid",
+        "classic",
+        "groups",
+        "image",
+        "offsets",
+        "options",
+        "timers",
+    )
 
     def __init__(self, options: Callable[[], Options], uuid: Callable[[], bytes]) -> None:
         """`options()` are the broker's as they are now; `uuid()` makes ids of members (16 random bytes)."""
@@ -62,6 +93,19 @@ class GroupMachine:
         parts: tuple[Part, ...] = (self.classic, self.offsets)
         self._parts = {part.name: part for part in parts}
         self._by_key = {key: part for part in parts for key in part.keys}
+        self._consumer: ConsumerGroups | None = None
+
+    @property
+    def consumer(self) -> ConsumerGroups:
+        """Made when it is first needed: a shard of classic groups alone does not wait for its modules (10 ms)."""
+        part = self._consumer
+        if part is None:
+            from klamm.coordinator.groups.consumer.part import ConsumerGroups
+
+            part = self._consumer = ConsumerGroups(self)
+            self._parts[part.name] = part
+            self._by_key.update(dict.fromkeys(part.keys, part))
+        return part
 
     def new_uuid(self) -> str:
         """A random uuid as text, for the id of a member."""
@@ -74,6 +118,8 @@ class GroupMachine:
 
     def replay(self, record: Record, producer: Producer | None = None) -> None:
         part = self._by_key.get(type(record.key))
+        if part is None and isinstance(record.key, CONSUMER_GROUP_KEYS):
+            part = self.consumer
         if part is not None:  # else a kind of group that is not ours (share, streams): kept in the log, of no effect
             part.replay(record, producer)
 
