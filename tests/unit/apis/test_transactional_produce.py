@@ -62,16 +62,17 @@ class Client:
 
     def batch(self, value: bytes, sequence: int = 0, producer: Producer | None = None) -> bytes:
         owner = producer or self.producer
-        return self.tools.batch(
+        records: bytes = self.tools.batch(
             value, transactional=True, producer_id=owner.id, producer_epoch=owner.epoch, base_sequence=sequence
         )
+        return records
 
     def request(self, *parts: tuple[int, bytes], acks: int = -1) -> ProduceRequest:
         data = [PartitionProduceData(index=index, records=records) for index, records in parts]
         topic = TopicProduceData(name="t", topic_id=self.topic_id, partition_data=data)
         return ProduceRequest(transactional_id=self.name, acks=acks, timeout_ms=1000, topic_data=[topic])
 
-    async def send(self, *parts: tuple[int, bytes], version: int = 9) -> list[ErrorCode]:
+    async def send(self, *parts: tuple[int, bytes], version: int = 9) -> list[int]:
         return errors(await self.node.call(self.request(*parts), version))
 
     def marker(self, index: int = 0, *, commit: bool = True, epoch: int | None = None) -> None:
@@ -114,8 +115,8 @@ class SlowCoordinator:
     def close(self) -> None: ...
 
 
-def errors(response: Any) -> list[ErrorCode]:
-    return [ErrorCode(p.error_code) for topic in response.responses for p in topic.partition_responses]
+def errors(response: Any) -> list[int]:
+    return [p.error_code for topic in response.responses for p in topic.partition_responses]
 
 
 @pytest.fixture

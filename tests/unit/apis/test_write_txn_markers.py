@@ -41,9 +41,9 @@ def marker(
     )
 
 
-async def write(node: Any, *markers: WritableTxnMarker, version: int = 2) -> list[ErrorCode]:
+async def write(node: Any, *markers: WritableTxnMarker, version: int = 2) -> list[int]:
     response = await node.call(WriteTxnMarkersRequest(markers=list(markers)), version)
-    return [ErrorCode(p.error_code) for m in response.markers for topic in m.topics for p in topic.partitions]
+    return [p.error_code for m in response.markers for topic in m.topics for p in topic.partitions]
 
 
 def produce(
