@@ -94,7 +94,7 @@ class Api:
     quicker.
     """
 
-    __slots__ = ("_request", "advertised", "handle", "key", "name", "on_error", "shortcut", "versions")
+    __slots__ = ("_request", "advertised", "gate", "handle", "key", "name", "on_error", "shortcut", "versions")
 
     def __init__(
         self,
@@ -106,6 +106,7 @@ class Api:
         advertised: tuple[int, int] | None = None,
         on_error: ErrorAnswer | None = None,
         shortcut: Shortcut | None = None,
+        gate: tuple[int, str] | None = None,
     ) -> None:
         self.key = key
         self.name = request.__name__.removesuffix("Request")
@@ -115,6 +116,23 @@ class Api:
         self.handle = handle
         self.on_error = on_error
         self.shortcut = shortcut
+        self.gate = gate
+
+    def with_options(self, options: Options | None) -> Api:
+        """As it is served where these are the options; without any, all gates are closed."""
+        if self.gate is None:
+            return self
+        version, option = self.gate
+        if options is not None and options.get_bool(option):
+            return self
+        return Api(
+            self.request,
+            self.handle,
+            key=self.key,
+            versions=(self.versions.first, version - 1),
+            on_error=self.on_error,
+            shortcut=self.shortcut,
+        )
 
     @property
     def request(self) -> type[Request]:
@@ -137,6 +155,7 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    TWO_PHASE_COMMIT = 15
 
 
 class ResourceType(IntEnum):

@@ -19,6 +19,9 @@ RARE: Final = {
     "k13_leave_group": (0, 5),
     "k14_sync_group": (0, 5),
     "k21_delete_records": (0, 2),
+    "k24_add_partitions_to_txn": (0, 5),
+    "k25_add_offsets_to_txn": (0, 4),
+    "k26_end_txn": (0, 5),
     "k27_write_txn_markers": (1, 2),
     "k28_txn_offset_commit": (0, 5),
     "k29_describe_acls": (1, 3),
@@ -42,6 +45,8 @@ RARE: Final = {
     "k57_update_features": (0, 2),
     "k60_describe_cluster": (0, 2),
     "k61_describe_producers": (0, 0),
+    "k65_describe_transactions": (0, 0),
+    "k66_list_transactions": (0, 2),
     "k74_list_config_resources": (0, 1),
     "k75_describe_topic_partitions": (0, 0),
 }

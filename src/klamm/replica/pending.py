@@ -5,6 +5,7 @@ Everything happens on the loop, at once, and without a task. This module must ne
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,15 @@ class Pending:
             callback(response)
         elif not self.done:
             self._callback = callback
+
+    async def wait(self) -> Response:
+        """The response, for a coroutine that has to wait for it: the one taker."""
+        arrived: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self.then(lambda response: None if arrived.done() else arrived.set_result(response))
+        try:
+            return await arrived
+        finally:
+            self.cancel()  # of no effect if it is there
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
         """What to let go of when the answer is not wanted any more."""

@@ -34,9 +34,14 @@ class ProducerIds:
             await asyncio.shield(self._ask())
         return taken
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether `take_now` has an id to give."""
+        return self._next != self._end or self._spare is not None
+
     async def have(self) -> None:
-        """Returns when `take_now` has an id to give. BrokerError as above."""
-        while self._next == self._end and self._spare is None:
+        """Returns when there is one at hand. BrokerError as above."""
+        while not self.at_hand:
             await asyncio.shield(self._ask())
 
     def take_now(self) -> int | None:

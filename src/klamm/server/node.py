@@ -14,7 +14,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klamm.apis import registry
+from klamm.apis import registry, txn_markers
 from klamm.apis.api import Broker
 from klamm.apis.fetch_targets import FetchTargets
 from klamm.apis.metadata_cache import MetadataCache
@@ -137,7 +137,7 @@ class Node:
         groups = group_coordinator(env, lambda: live.current, replicas, controller, publisher)
         producer_ids = ProducerIds(lambda: controller.allocate_producer_ids(node_id))
         transactions = transaction_coordinator(env, lambda: live.current, replicas, controller, publisher, producer_ids)
-        apis = registry.load()
+        apis = registry.load(options)
         broker = Broker(
             env=env,
             node_id=node_id,
@@ -159,6 +159,7 @@ class Node:
             transactions=transactions,
             fetch_targets=FetchTargets(replicas),
         )
+        txn_markers.connect(broker)
         dispatcher = Dispatcher(broker, apis, env.clock, self._on_broken)
         limits = limits_from(live.current)
         server = self._server = Server(env, limits, dispatcher)

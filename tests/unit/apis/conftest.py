@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from klamm import wire
-from klamm.apis import registry
+from klamm.apis import registry, txn_markers
 from klamm.apis.api import Answer, Api, Broker, Context, Operation, Peer, Pending, ResourceType
 from klamm.apis.fetch_targets import FetchTargets
 from klamm.apis.metadata_cache import MetadataCache
@@ -49,7 +49,7 @@ class Harness:
         self.env = env
         self.path = path
         self.options = options
-        self.apis = registry.load()
+        self.apis = registry.load(self.options)
         self.peer = Peer(1, "PLAINTEXT", "127.0.0.1")
 
     async def start(self) -> None:
@@ -100,6 +100,7 @@ class Harness:
             replicas.reconfigure(options)
 
         live.follow(changed)
+        txn_markers.connect(self.broker)
         self.broker.groups.start()
         self.broker.transactions.start()
 

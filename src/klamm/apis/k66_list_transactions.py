@@ -1,0 +1,49 @@
+"""ListTransactions (key 66), versions 0-2: the transactional ids that this broker coordinates.
+
+Unusual: v1 asks for those that have been going on for long (KIP-994), v2 for ids that match an expression, which
+is one of RE2's here: Java's could keep the broker busy for ever. States that nobody knows are named in the answer.
+"""
+
+from __future__ import annotations
+
+from klamm.apis.api import Answer, Api, Context, Operation, ResourceType
+from klamm.coordinator.transactions.listing import Filter, states_by_name
+from klamm.core import regex
+from klamm.core.errors import ErrorCode
+from klamm.wire.messages.k66_list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+
+def handle(ctx: Context, request: ListTransactionsRequest) -> Answer:
+    pattern = regex.compiled(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    if isinstance(pattern, str):
+        return on_error(request, ctx.api_version, ErrorCode.INVALID_REGULAR_EXPRESSION)
+    coordinator = ctx.broker.transactions
+    if coordinator.loading:
+        return on_error(request, ctx.api_version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    states, unknown = states_by_name(request.state_filters)
+    wanted = Filter(states, frozenset(request.producer_id_filters), request.duration_filter, pattern)
+    now_ms = ctx.broker.env.clock.time_ms()
+    return ListTransactionsResponse(
+        throttle_time_ms=ctx.throttle_time_ms,
+        unknown_state_filters=unknown,
+        transaction_states=[
+            TransactionState(
+                transactional_id=transactional_id, producer_id=txn.producer.id, transaction_state=txn.state.label
+            )
+            for _, machine in coordinator.shards()
+            for transactional_id, txn in machine.transactions.items()
+            if wanted.lets_through(txn, now_ms)
+            and ctx.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        ],
+    )
+
+
+def on_error(request: ListTransactionsRequest, version: int, code: ErrorCode) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=code)
+
+
+API = Api(ListTransactionsRequest, handle, key=66, versions=(0, 2), on_error=on_error)
