@@ -135,7 +135,8 @@ class Coordinator(Generic[M]):
         if isinstance(shard, ErrorCode):
             return refuse(shard)
         call = shard.call(decide, refuse)
-        return call.take() or call if call.done else call
+        response = call.take() if call.done else None
+        return call if response is None else response
 
     def run(self, partition: int, decide: Callable[[M, Now], Outcome]) -> asyncio.Future[None]:
         """An event that is no request, such as the end of an effect. The future is done when what came of it is

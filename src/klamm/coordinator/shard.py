@@ -225,8 +225,13 @@ class Shard(Generic[M]):
             return
         partition = self.partition
         producer = outcome.producer
-        batch = encode_batch(records, producer, self._services.env.clock.time_ms())
-        result = partition.append_internal(batch)
+        try:
+            batch = encode_batch(records, producer, self._services.env.clock.time_ms())
+        except Exception:
+            _logger.exception("%s-%d cannot encode what was decided", partition.topic, self.index)
+            result: Appended | Rejected = Rejected(ErrorCode.UNKNOWN_SERVER_ERROR, "a record cannot be encoded")
+        else:
+            result = partition.append_internal(batch)
         if type(result) is Rejected:
             self._not_written(machine, outcome, done, result)
             return
