@@ -47,6 +47,8 @@ RARE: Final = {
     "k61_describe_producers": (0, 0),
     "k65_describe_transactions": (0, 0),
     "k66_list_transactions": (0, 2),
+    "k68_consumer_group_heartbeat": (0, 1),
+    "k69_consumer_group_describe": (0, 1),
     "k74_list_config_resources": (0, 1),
     "k75_describe_topic_partitions": (0, 0),
 }
