@@ -277,9 +277,12 @@ class Site(Generic[M]):
         self.folder.close()
 
     async def kill(self) -> None:
-        """Nothing is closed: what the next start finds is what was written, as after kill -9."""
+        """Nothing is closed: what the next start finds is what was written, as after kill -9. Only that threads which
+        are at work would not survive one, so they come to their end first."""
         self.coordinator.close()
         await self.store.close()
+        for log in self.logs.logs():
+            await log.settle()
         await self.logs.close(False)
         self.folder.close()
 
