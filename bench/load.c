@@ -4,6 +4,7 @@
  *                [--milliseconds MS] [--values FILE]    until the time is over; values of S bytes from a file
  *   load latency --to A --topic T --count C --size S        linger 0, one record at a time, each waited for
  *   load consume --to A --topic T --partitions P --records N   all partitions from the beginning, no group
+ *   load transactions --to A --topic T --records R --milliseconds MS    one after another, R records of 100 B in each
  *   load flow    --to A --topic T --rate R --milliseconds MS [--warm-up MS] [--size S] [--linger MS]   end to end
  *
  * acks=all. Topics are made by `raw create`. The library's own threads run on the cores this process is pinned to. */
@@ -193,6 +194,44 @@ static void latency_mode(void) {
     json_close();
 }
 
+/* --- transactions -------------------------------------------------------------------------------------------- */
+
+static void check(rd_kafka_error_t *problem, const char *what) {
+    if (problem != NULL)
+        fail("%s: %s", what, rd_kafka_error_string(problem));
+}
+
+static void one_transaction(rd_kafka_t *client, rd_kafka_topic_t *topic, long long records) {
+    static char value[100];
+    check(rd_kafka_begin_transaction(client), "begin");
+    for (long long i = 0; i < records; i++)
+        if (rd_kafka_produce(topic, 0, 0, value, sizeof value, NULL, 0, NULL) != 0)
+            fail("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
+    check(rd_kafka_commit_transaction(client, -1), "commit");
+}
+
+static void transactions_mode(void) {
+    const char *name = option("topic", NULL);
+    long long records = option_number("records", 100), milliseconds = option_number("milliseconds", 2000), ended = 0;
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    set(conf, "transactional.id", option("id", "bench-load"));
+    set(conf, "linger.ms", "0");
+    rd_kafka_t *client = start_client(RD_KAFKA_PRODUCER, conf);
+    check_options();
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
+    check(rd_kafka_init_transactions(client, 30000), "init");
+    one_transaction(client, topic, records);
+    int64_t start = now_ns(), until = start + milliseconds * 1000000;
+    for (; now_ns() < until; ended++)
+        one_transaction(client, topic, records);
+    double seconds = seconds_since(start);
+    json_open("transactions");
+    json_integer("transactions", ended);
+    json_number("seconds", seconds);
+    json_number("transactions_per_s", (double)ended / seconds);
+    json_close();
+}
+
 /* --- consume ------------------------------------------------------------------------------------------------- */
 
 static rd_kafka_t *start_consumer(void) {
@@ -352,11 +391,13 @@ int main(int argc, char **argv) {
         latency_mode();
     else if (strcmp(mode, "consume") == 0)
         consume_mode();
+    else if (strcmp(mode, "transactions") == 0)
+        transactions_mode();
     else if (strcmp(mode, "flow") == 0)
         flow_mode();
     else if (strcmp(mode, "version") == 0)
         version_mode();
     else
-        fail("usage: load produce|latency|consume|flow|version --option value ...");
+        fail("usage: load produce|latency|consume|transactions|flow|version --option value ...");
     return 0; /* the clients are not destroyed: the process ends, and nothing is left to flush */
 }

@@ -48,6 +48,19 @@ class Payload:
             path.write_bytes(self.text[: len(self.text) // size * size])
         return path
 
+    def keyed(self, size: int, keys: int, batch_bytes: int, number: int) -> Path:
+        """A batch whose keys are some of `keys`, chosen at random; another choice for each number."""
+        path = self.folder / f"keyed-{size}-{keys}-{batch_bytes}-{number}"
+        if not path.exists():
+            rng = random.Random(number)
+            count = batch_bytes // (size + RECORD_OVERHEAD)
+            now = int(time.time() * 1000)
+            chosen = (b"key-%08d" % rng.randrange(keys) for _ in range(count))
+            values = (self.text[i * size : (i + 1) * size] for i in range(count))
+            records = [Record(0, now, key, value[len(key) :], ()) for key, value in zip(chosen, values, strict=True)]
+            path.write_bytes(encode_batch(records))
+        return path
+
     def batch(self, size: int, batch_bytes: int, codec: str) -> Path:
         """One batch of about `batch_bytes` before compression, as clients count them."""
         path = self.folder / f"batch-{size}-{batch_bytes}-{codec}"

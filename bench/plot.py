@@ -5,12 +5,15 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from side import rows
 from versus import PLACES
 
-COLOURS = {"kafka-one": "#1f6feb", "kafka-both": "#d97706"}
-LABELS = {"kafka-one": "broker on one core, clients on the other", "kafka-both": "broker and clients on both cores"}
-SHIFT = {"kafka-one": -0.17, "kafka-both": 0.17}
+COLOURS = {"kafka-one": "#1f6feb", "kafka-both": "#d97706", "kafka-groups": "#7c3aed"}
+LABELS = {
+    "kafka-one": "broker on one core, clients on the other",
+    "kafka-both": "broker and clients on both cores",
+    "kafka-groups": "the same, groups and transactions",
+}
+SHIFT = {"kafka-one": -0.17, "kafka-both": 0.17, "kafka-groups": 0.0}
 
 
 def draw(path: Path, ratios: dict[str, dict[str, list[float]]], caption: str) -> bool:
@@ -22,7 +25,8 @@ def draw(path: Path, ratios: dict[str, dict[str, list[float]]], caption: str) ->
         from matplotlib import pyplot
     except ImportError:
         return False
-    shown = [row for row in rows() if any(row.what in found for found in ratios.values())]
+    every = {row.what: row for place in PLACES.values() for row in place.rows()}
+    shown = [row for row in every.values() if any(row.what in found for found in ratios.values())]
     figure, axes = pyplot.subplots(figsize=(11, 1.6 + 0.27 * len(shown)), layout="constrained")
     for place in PLACES:
         found = ratios.get(place, {})

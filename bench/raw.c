@@ -8,7 +8,7 @@
  *   raw fetch    --to A --topic T --partitions P --records N [--milliseconds MS] [--max-bytes M]   from the beginning
  *   raw seek     --to A --topic T --records N --count C [--max-bytes M]           fetches at random offsets
  *   raw latency  --to A --topic T --count C --size S                  one record, one answer, one after another
- *   raw small    --to A --topic T --partitions P --kind metadata|produce|versions [--connections C] [--depth D]
+ *   raw small    --to A --topic T --partitions P --kind metadata|produce|versions|commit [--connections C] [--depth D]
  *
  * All answers are checked for errors, but in `small`, where only the first of each connection is. */
 #include "raw.h"
@@ -243,16 +243,70 @@ static int count_answers(struct connection *connection, const unsigned char *dat
     return answers;
 }
 
+/* OffsetCommit (v2) of one partition for a group without members, one group for each connection. */
+static void put_commit(struct bytes *request, int index) {
+    char group[40];
+    snprintf(group, sizeof group, "bench-commit-%d", index);
+    begin_request(request, 8, 2);
+    put_string(request, group);
+    put_int32(request, -1); /* generation */
+    put_string(request, "");
+    put_int64(request, -1); /* retention: the broker's */
+    put_int32(request, 1);
+    put_string(request, topic);
+    put_int32(request, 1);
+    put_int32(request, index % partitions);
+    put_int64(request, 42);
+    put_string(request, "");
+    end_request(request);
+}
+
+/* The coordinator of all groups is this broker, once it has made itself ready. */
+static void await_coordinator(struct reader *reader, int index) {
+    char group[40];
+    struct bytes request = {0};
+    snprintf(group, sizeof group, "bench-commit-%d", index);
+    begin_request(&request, 10, 0);
+    put_string(&request, group);
+    end_request(&request);
+    for (int tries = 0;; tries++) {
+        send_all(reader->fd, request.data, request.size);
+        uint32_t size = take_answer_header(reader);
+        int code = get_int16(reader_take(reader, size));
+        if (code == 0)
+            break;
+        if (code != 15 || tries == 1000) /* COORDINATOR_NOT_AVAILABLE */
+            fail("find coordinator: the broker answers with error %d", code);
+        usleep(10000);
+    }
+    free(request.data);
+}
+
+/* Whether the offset is committed; not yet if the coordinator is still loading. */
+static bool take_commit_answer(struct reader *reader) {
+    uint32_t size = take_answer_header(reader);
+    const unsigned char *answer = reader_take(reader, size);
+    uint32_t name_size = (uint16_t)get_int16(answer + 4);
+    if (size < 6 + name_size + 10)
+        fail("a commit answer of %u bytes", size);
+    int code = get_int16(answer + 6 + name_size + 8);
+    if (code != 14 && code != 16) /* COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR */
+        expect_no_error("commit", code);
+    return code == 0;
+}
+
 static void put_small(struct bytes *request, const char *kind, int index) {
     if (strcmp(kind, "produce") == 0)
         put_produce(request, topic, index % partitions, 1, (size_t)option_number("size", 100));
     else if (strcmp(kind, "metadata") == 0)
         put_metadata(request, topic);
+    else if (strcmp(kind, "commit") == 0)
+        put_commit(request, index);
     else if (strcmp(kind, "versions") == 0) {
         begin_request(request, 18, 0);
         end_request(request);
     } else
-        fail("--kind must be metadata, produce or versions");
+        fail("--kind must be metadata, produce, versions or commit");
 }
 
 /* Puts copies behind the request, so that any number of them goes out in one send; its size stays that of one. */
@@ -301,8 +355,15 @@ static void small_mode(void) {
     for (int i = 0; i < count; i++) {
         put_small(&requests[i], kind, i);
         struct reader *reader = connected(READ_BUFFER);
+        if (strcmp(kind, "commit") == 0)
+            await_coordinator(reader, i);
         send_all(reader->fd, requests[i].data, requests[i].size);
-        if (strcmp(kind, "produce") == 0)
+        if (strcmp(kind, "commit") == 0)
+            while (!take_commit_answer(reader)) {
+                usleep(10000);
+                send_all(reader->fd, requests[i].data, requests[i].size);
+            }
+        else if (strcmp(kind, "produce") == 0)
             take_produce_answer(reader);
         else if (strcmp(kind, "metadata") == 0)
             take_metadata_answer(reader);

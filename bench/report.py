@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from coordination import FEW_HEARTBEAT_MS, HEARTBEAT_MS
 from sections import SECTIONS, Row
 from side import DATA_BYTES, RUN_MS
 from versus import PLACES, SETTINGS, WARM_UP_S
@@ -72,6 +73,12 @@ What was not left at its default:
   of one topic, less than a segment.
 - **End to end**: one producer, one consumer, one partition, 100 B. Time runs from when a record was due to be sent, not
   from when the client got round to it, to when the consumer has it.
+- **Groups, transactions, compaction** (`bench/coordination.py`): no initial delay of groups, one replica of internal
+  topics, `log.cleaner.backoff.ms=100` so that compaction begins at once. Members and transactional producers are our
+  own (`bench/members.py`, Python, one loop for all): classic protocol, a heartbeat every {HEARTBEAT_MS} ms
+  ({FEW_HEARTBEAT_MS} ms where one leaves), because a member learns of a rebalance by its next heartbeat, and the usual
+  3 s would hide everything else. Commits come from the raw client, for groups without members. A log is compacted with
+  segments of 100 MiB; the time runs from the change of `cleanup.policy` to the last change of a segment.
 - **Idle memory** is resident memory 2 s after the first answer, before anything else was asked.
 
 What the two do differently: Kafka looks at every record of a batch it takes, and decompresses a compressed one to do

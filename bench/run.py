@@ -115,7 +115,7 @@ class Run:
             print(f"{name} stopped: {reason}", file=sys.stderr, flush=True)
             return ""
         self.failures += bool(results.notes)
-        lines = versus.table(results)
+        lines = versus.table(results, versus.PLACES[name].rows())
         print("\n".join(lines), flush=True)
         if kafka:
             folder = BENCH if self.writes else OUT

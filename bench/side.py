@@ -39,6 +39,7 @@ class Row(NamedTuple):
     unit: str  # a key of versus.UNITS
     aim: float | None = None  # the ratio to reach
     less: bool = False  # less is better
+    most: float | None = None  # an aim for Klamm alone: no round above it
 
 
 class Case(NamedTuple):

@@ -12,12 +12,13 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import apache
 from brokers import Broken, Broker, Klamm, free_port
+from coordination import COORDINATION_SETTINGS, Coordination, coordination_rows
 from harness import Bench
 from payload import Payload
 from side import Block, Row, Values, rows
@@ -31,6 +32,8 @@ UNITS: dict[str, Callable[[float], str]] = {
     "us": lambda v: f"{v:,.0f} us",
     "ms": lambda v: f"{v:,.0f} ms",
     "s": lambda v: f"{v:.2f} s",
+    "each s": lambda v: f"{v:,.0f}/s",
+    "times": lambda v: f"{v:.2f} x",
     "bytes": lambda v: f"{v / 1e6:.0f} MB",
 }
 
@@ -38,11 +41,21 @@ UNITS: dict[str, Callable[[float], str]] = {
 class Place(NamedTuple):
     title: str
     shared: bool  # broker and clients on both cores, or each on its own
+    block: type[Block] = Block
+    rows: Callable[[], list[Row]] = rows
+    settings: Sequence[str] = ()  # beside those of all places
 
 
 PLACES = {
     "kafka-one": Place("Next to Apache Kafka: the broker on one core, the clients on the other", shared=False),
     "kafka-both": Place("Next to Apache Kafka: broker and clients on both cores", shared=True),
+    "kafka-groups": Place(
+        "Next to Apache Kafka: groups, transactions, compaction; broker and clients on both cores",
+        shared=True,
+        block=Coordination,
+        rows=coordination_rows,
+        settings=COORDINATION_SETTINGS,
+    ),
 }
 
 
@@ -68,15 +81,15 @@ class Results:
 
 @contextlib.contextmanager
 def started(
-    bench: Bench, name: str, kafka: apache.Kafka | None, cores: tuple[int, ...]
+    bench: Bench, name: str, kafka: apache.Kafka | None, cores: tuple[int, ...], settings: Sequence[str]
 ) -> Iterator[tuple[Broker, Path]]:
     with bench.data_folder() as data:
         broker: Broker
         if name == "Klamm":
-            broker = Klamm(data / "klamm", cores, free_port(), SETTINGS)
+            broker = Klamm(data / "klamm", cores, free_port(), settings)
         else:
             assert kafka is not None
-            broker = kafka.start(data, cores, SETTINGS)
+            broker = kafka.start(data, cores, settings)
         try:
             yield broker, data
         finally:
@@ -95,8 +108,8 @@ def measure(bench: Bench, place: Place, kafka: apache.Kafka | None) -> Results:
             for turn in range(bench.rounds):
                 for name in names[::-1] if turn % 2 else names:
                     start = time.perf_counter()
-                    with started(bench, name, kafka, cores) as (broker, data):
-                        block = Block(bench, payload, kafka, broker, data)
+                    with started(bench, name, kafka, cores, [*SETTINGS, *place.settings]) as (broker, data):
+                        block = place.block(bench, payload, kafka, broker, data)
                         run_block(block, name, turn, results)
                     print(f"  round {turn + 1}, {name}: {time.perf_counter() - start:.0f} s", flush=True)
     finally:
@@ -139,19 +152,22 @@ def row_text(results: Results, row: Row) -> str:
     ratio = spread(ratios, lambda value: f"{value:.2f}")
     aim = f">= {row.aim:g}" if row.aim else ""
     reached = ("yes" if statistics.median(ratios) >= row.aim else "no") if row.aim and ratios else ""
+    if row.most is not None:
+        aim = f"<= {UNITS[row.unit](row.most)}"
+        reached = "yes" if max(results.of(row, "Klamm"), default=row.most + 1) <= row.most else "no"
     return f"| {row.what} | {klamm} | {kafka} | {ratio} | {aim} | {reached} |"
 
 
-def table(results: Results) -> list[str]:
+def table(results: Results, shown: Sequence[Row]) -> list[str]:
     lines = ["| what | Klamm | Kafka | ratio | to reach | reached |", "|---|---|---|---|---|---|"]
-    lines += [row_text(results, row) for row in rows() if row.what in results.values]
+    lines += [row_text(results, row) for row in shown if row.what in results.values]
     return lines + [line for note in results.notes for line in ("", f"Not measured: {note}.")]
 
 
 def keep(path: Path, place: str, results: Results) -> dict[str, dict[str, list[float]]]:
     """Add the ratios of this place to those of the other one, if they were measured before; the plot shows both."""
     known = json.loads(path.read_text()) if path.exists() else {}
-    known[place] = {row.what: found for row in rows() if (found := results.ratios(row))}
+    known[place] = {row.what: found for row in PLACES[place].rows() if (found := results.ratios(row))}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(known, indent=1))
     kept: dict[str, dict[str, list[float]]] = known
