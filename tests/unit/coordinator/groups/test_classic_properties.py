@@ -182,8 +182,12 @@ class World:
         assert len(own) <= len(group.members) + len(group.pending) + 2, "nothing is due for nobody"
 
     def finish(self) -> None:
-        """All clients say that they are there and do nothing else: nobody waits for longer than a rebalance and its
-        sync may take. Then they fall silent: no member is left."""
+        """All clients but the leader want their assignment, then say that they are there and do nothing else: nobody
+        waits for longer than a rebalance and its sync may take. Then they fall silent: no member is left."""
+        for what in ("join", "join", "sync"):
+            for number, client in enumerate(self.clients):
+                if not client.everybody:
+                    self.step(what, number, 1)
         for _ in range(int(2 * REBALANCE_S / 5) + 2):
             self.driver.advance(5)
             for number in range(CLIENTS):
