@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DATA ?= data
 LISTEN ?= 127.0.0.1:9092
 SOAK_SEEDS ?= 100:1000
-NATIVE := $(wildcard src/klamm/records/_native/*.[ch])
+NATIVE := setup.py $(wildcard src/klamm/records/_native/*.[ch])
 
 .PHONY: help setup run test check format soak bench lock clean
 

@@ -1,0 +1,25 @@
+"""The native kernel; everything else about the package is in pyproject.toml.
+
+One binary for all versions from 3.11 on (the limited API). Where it cannot be compiled the build goes on without it,
+and klamm.records.kernel takes the pure twins; so does a free-threaded Python, which has no such API yet.
+"""
+
+import sysconfig
+
+from setuptools import Extension, setup
+
+FOLDER = "src/klamm/records/_native"
+
+kernel = Extension(
+    "klamm.records._native.kernel",
+    sources=[f"{FOLDER}/{name}.c" for name in ("compact", "decode", "keymap", "module", "records")],
+    depends=[f"{FOLDER}/{name}.h" for name in ("keymap", "module", "records")],
+    define_macros=[("Py_LIMITED_API", "0x030B0000")],
+    py_limited_api=True,
+    optional=True,
+)
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    setup()
+else:
+    setup(ext_modules=[kernel], options={"bdist_wheel": {"py_limited_api": "cp311"}})
