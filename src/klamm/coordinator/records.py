@@ -14,7 +14,7 @@ from struct import Struct as Packer
 from typing import Any, Final
 
 from klamm.coordinator.machine import Producer, Record
-from klamm.records.batch import MAGIC, NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL, BatchHeader, seal_writable
+from klamm.records.batch import TRANSACTIONAL, header_bytes, seal_in_place
 from klamm.records.varint import write_varint
 from klamm.wire import ProtocolError, decode
 from klamm.wire.codec import new_encoder
@@ -24,6 +24,9 @@ from klamm.wire.schema import Struct, versions_of
 _number = Packer(">h")
 _TWO_BYTES: Final = [_number.pack(n) for n in range(32)]
 """The beginnings of keys and values: there are fewer tables, and fewer versions, than that."""
+
+_ONE_BYTE: Final = [bytes((number << 1,)) for number in range(0x40)]
+_NO_VALUE: Final = b"\x01"  # a length of -1
 
 _OFFSET_COMMIT_KEY: Final = 1
 _VALUE_WITH_EXPIRY: Final = 1
@@ -120,30 +123,34 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
 
 def encode_batch(records: Sequence[Record], producer: Producer | None, time_ms: int) -> bytearray:
     """One batch of all, for a log that will write their offsets into it. They have the same time and no headers."""
-    body = bytearray()
+    out = bytearray(header_bytes)
     for delta, record in enumerate(records):
-        _write_record(body, delta, *encode(record))
+        _write_record(out, delta, *encode(record))
     if producer is None:
-        attributes, producer_id, epoch = 0, NO_PRODUCER_ID, -1
+        seal_in_place(out, len(records), time_ms)
     else:
-        attributes, (producer_id, epoch) = TRANSACTIONAL, producer
-    last = len(records) - 1
-    header = BatchHeader(
-        0, 0, -1, MAGIC, 0, attributes, last, time_ms, time_ms, producer_id, epoch, NO_SEQUENCE, last + 1
-    )
-    return seal_writable(header, body)
+        producer_id, epoch = producer
+        seal_in_place(out, len(records), time_ms, attributes=TRANSACTIONAL, producer_id=producer_id, epoch=epoch)
+    return out
 
 
 def _write_record(out: bytearray, delta: int, key: bytes, value: bytes | None) -> None:
-    body = bytearray(2)  # attributes, and no difference in time
-    write_varint(body, delta)
-    write_varint(body, len(key))
-    body += key
+    key_length, delta_bytes = _varint(len(key)), _varint(delta)
+    # attributes and the difference in time, both 0, come first; the number of headers, 0, last
     if value is None:
-        body.append(1)  # a length of -1
+        body = b"".join((b"\0\0", delta_bytes, key_length, key, _NO_VALUE, b"\0"))
     else:
-        write_varint(body, len(value))
-        body += value
-    body.append(0)  # no headers
-    write_varint(out, len(body))
+        body = b"".join((b"\0\0", delta_bytes, key_length, key, _varint(len(value)), value, b"\0"))
+    out += _varint(len(body))
     out += body
+
+
+def _varint(number: int) -> bytes:
+    """As records have it: zig-zag. Nearly all fit into a byte or two."""
+    if number < 0x40:
+        return _ONE_BYTE[number]
+    if number < 0x2000:
+        return bytes((number << 1 & 0x7F | 0x80, number >> 6))
+    out = bytearray()
+    write_varint(out, number)
+    return bytes(out)

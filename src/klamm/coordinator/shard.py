@@ -145,7 +145,8 @@ class Shard(Generic[M]):
         if machine is None:
             call.set(refuse(self.error))
             return call
-        self._commit(machine, decide(machine, call, self._now()))
+        now = self._now()
+        self._commit(machine, decide(machine, call, now), now)
         if not call.done:
             if self.machine is machine:
                 self._calls[call] = None
@@ -165,7 +166,8 @@ class Shard(Generic[M]):
         if machine is None:
             done.set_exception(BrokerError(self.error))
         else:
-            self._commit(machine, decide(machine, self._now()), done)
+            now = self._now()
+            self._commit(machine, decide(machine, now), now, done)
         return done
 
     def write_marker(self, producer: Producer, marker: EndMarker, transaction_version: int) -> Appended | Rejected:
@@ -192,7 +194,8 @@ class Shard(Generic[M]):
     def image_changed(self, image: Image, delta: Delta) -> None:
         machine = self.machine
         if machine is not None:
-            self._commit(machine, machine.image_changed(image, delta, self._now()))
+            now = self._now()
+            self._commit(machine, machine.image_changed(image, delta, now), now)
 
     def _tick(self) -> None:
         """Until nothing is due: a machine may do one thing at a time, so that it sees what came of it."""
@@ -203,7 +206,7 @@ class Shard(Generic[M]):
         try:
             now = self._now()
             while machine is self.machine and (due := machine.next_due) is not None and due <= now.monotonic:
-                self._commit(machine, machine.tick(now))
+                self._commit(machine, machine.tick(now), now)
         except Exception:
             if self.machine is machine and self._timer is None:
                 self._set_timer(self._services.env.clock.monotonic() + TICK_RETRY_S)
@@ -217,7 +220,7 @@ class Shard(Generic[M]):
 
     # ---- writing
 
-    def _commit(self, machine: M, outcome: Outcome, done: asyncio.Future[None] | None = None) -> None:
+    def _commit(self, machine: M, outcome: Outcome, now: Now, done: asyncio.Future[None] | None = None) -> None:
         """Write, replay, and answer, now or when it is committed."""
         records = outcome.records
         if not records:
@@ -226,7 +229,7 @@ class Shard(Generic[M]):
         partition = self.partition
         producer = outcome.producer
         try:
-            batch = encode_batch(records, producer, self._services.env.clock.time_ms())
+            batch = encode_batch(records, producer, now.time_ms)
         except Exception:
             _logger.exception("%s-%d cannot encode what was decided", partition.topic, self.index)
             result: Appended | Rejected = Rejected(ErrorCode.UNKNOWN_SERVER_ERROR, "a record cannot be encoded")
@@ -379,9 +382,10 @@ class Shard(Generic[M]):
         self._last_offset = -1 if log is None else log.next_offset - 1
         self.machine = machine
         self.error = ErrorCode.NONE
-        self._commit(machine, machine.image_changed(self._services.image(), Delta(), self._now()))
+        now = self._now()
+        self._commit(machine, machine.image_changed(self._services.image(), Delta(), now), now)
         if self.machine is machine:
-            self._commit(machine, machine.loaded(self._now()))
+            self._commit(machine, machine.loaded(now), now)
 
     async def _load(self) -> None:
         """Until it works, or until somebody cancels it."""

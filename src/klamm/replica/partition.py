@@ -215,19 +215,26 @@ class Partition:
             return Rejected(self.error, "")
         if self.isr_size < self.min_isr and self.isr_size <= len(self.followers):
             return self._too_few_replicas()
-        header = read_header(batch)
+        header = None if self.verifications is None else read_header(batch)
         return self._write(log, batch, header, from_client=False, transaction_version=transaction_version)
 
     def _write(
-        self, log: Log, batch: WritableBuffer, header: BatchHeader, *, from_client: bool, transaction_version: int
+        self,
+        log: Log,
+        batch: WritableBuffer,
+        header: BatchHeader | None,
+        *,
+        from_client: bool,
+        transaction_version: int,
     ) -> Appended | Rejected:
+        """The header is needed only where there are verifications."""
         result = log.append(
             batch, leader_epoch=self.leader_epoch, from_client=from_client, transaction_version=transaction_version
         )
         self.high_watermark = log.end_offset
         if type(result) is Appended:
             self.received_bytes += len(batch)
-            if self.verifications is not None and header.attributes & TRANSACTIONAL:
+            if self.verifications is not None and header is not None and header.attributes & TRANSACTIONAL:
                 if header.attributes & CONTROL:
                     self.verifications.ended(header.producer_id, header.producer_epoch)
                 else:
