@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from klamm.metadata.image import Image
 
 _OFFSETS_PER_STEP: Final = 500
-"""What one step looks at (of a single group: at all), and the tombstones that it may write for a group: some 50 KB."""
+"""What one step looks at (of a single group: at all), and the tombstones that it may write for a group. So a batch has
+less than twice as many: some 100 KB."""
 
 _PAUSE_S: Final = 0.001
 """Between two steps: what is due at once would be done at once, and the loop is to have a turn."""
