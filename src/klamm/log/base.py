@@ -57,6 +57,7 @@ class LogBase:
         "_rolled",
         "_segments",
         "_writer",
+        "clean_offset",
         "config",
         "dirty_since_ms",
         "end_offset",
@@ -70,6 +71,7 @@ class LogBase:
         "path",
         "recovery_point",
         "start_offset",
+        "swapping",
     )
 
     def __init__(
@@ -92,10 +94,12 @@ class LogBase:
         self.end_offset = state.end_offset  # written and visible
         self.recovery_point = state.recovery_point  # all below is durable
         self.high_watermark = state.high_watermark  # kept here for the replica layer, saved with the state
+        self.clean_offset = state.clean_offset  # all below is compacted
         self.failure: str | None = None  # why this log is offline
         self.listener: Callable[[Any], None] | None = None  # called with the log: `end_offset` moved, or it failed
         self.on_availability = on_availability  # called with the log: it went offline, or is back; on the loop or not
         self.dirty_since_ms = -1  # since when something waits for a flush
+        self.swapping: asyncio.Future[None] | None = None  # compaction is about to change names in the folder
         self._on_create = on_create
         self._clock = env.clock
         self._next_offset = state.end_offset  # ahead of end_offset while writes are queued
@@ -120,7 +124,7 @@ class LogBase:
     # ---- state
 
     def state(self) -> LogState:
-        return LogState(self.start_offset, self.end_offset, self.recovery_point, self.high_watermark)
+        return LogState(self.start_offset, self.end_offset, self.recovery_point, self.high_watermark, self.clean_offset)
 
     @property
     def touched(self) -> bool:
@@ -212,7 +216,7 @@ class LogBase:
                 self._fail(f"{damage}; stop the broker and run: klamm log repair {self.path}")
             else:
                 self._fail(f"cannot be recovered: {damage}")
-            self.start_offset, self.end_offset, self.recovery_point, self.high_watermark = checkpoint
+            self.start_offset, self.end_offset, self.recovery_point, self.high_watermark, self.clean_offset = checkpoint
             return
         self.start_offset = found.start_offset
         self.end_offset = self._next_offset = found.end_offset
@@ -220,6 +224,7 @@ class LogBase:
         self._epochs_dirty = not found.durable
         self._names_made += not found.durable
         self.high_watermark = min(max(checkpoint.high_watermark, found.start_offset), found.end_offset)
+        self.clean_offset = min(checkpoint.clean_offset, found.end_offset)
         self._producers = found.producers
         self._epochs = found.epochs
         self._epoch = found.epochs.latest
@@ -460,6 +465,11 @@ class LogBase:
 
     # ---- failing
 
+    def fail(self, reason: str) -> None:
+        """Somebody who works on the log's files has left them in a state that nobody may go on with."""
+        self._fail(reason)
+        self._tell()
+
     def _offline(self) -> Rejected:
         return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline: {self.failure}")
 
@@ -489,6 +499,8 @@ class LogBase:
                 await asyncio.wait([self._cutting])
             elif self._flusher is not None and not self._flusher.idle:
                 await self._flusher.wait()
+            elif self.swapping is not None:
+                await asyncio.wait([self.swapping])
             else:
                 break
             await asyncio.sleep(0)  # their callbacks run first

@@ -30,3 +30,8 @@ class LogConfig(NamedTuple):
     compression: Compression | None = None  # what batches are stored as; None: as their producers send them
     segment_jitter_ms: int = 0
     verify_transactions: bool = True  # whether a first batch needs the word of its transaction's coordinator
+    compact: bool = False  # whether "compact" is among its cleanup policies
+    delete_retention_ms: int = _DAY_MS  # how long compaction keeps a tombstone
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = UNLIMITED
+    min_cleanable_ratio: float = 0.5

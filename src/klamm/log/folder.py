@@ -2,7 +2,7 @@
 
     klamm.json    marker: format version, cluster id, node id
     lock          held while a broker (or a repair) uses the folder
-    state.json    start, end, recovery point and high watermark of every log
+    state.json    start, end, recovery point, high watermark and clean offset of every log
     topics/       a folder for each partition, with Kafka's file names in it
 
 The marker is ours on purpose: a Kafka broker must not open our folder, nor we one of Kafka's. `state.json` replaces
@@ -207,10 +207,11 @@ def _check_identity(path: str, marker: Mapping[str, Any], node_id: int, cluster_
 
 def state_line(name: str, log: SavedLog, id_text: str | None = None) -> str:
     """`id_text` is the topic id as text, where there is one at hand: that saves a third of the time."""
-    start, end, recovery_point, watermark = log.state
+    start, end, recovery_point, watermark, clean_offset = log.state
     if not log.clean:
         end = _NOT_CLEAN
-    return f'"{name}": ["{id_text or uuid_text(log.topic_id)}", {start}, {end}, {recovery_point}, {watermark}]'
+    more = f", {clean_offset}" if clean_offset else ""  # only where there is compaction
+    return f'"{name}": ["{id_text or uuid_text(log.topic_id)}", {start}, {end}, {recovery_point}, {watermark}{more}]'
 
 
 def encode_state(lines: Iterable[str], *, clean: bool) -> bytes:
@@ -234,11 +235,11 @@ def decode_state(data: bytes) -> SavedState:
         raise ValueError("the checksum of the state file is wrong")
     logs: dict[str, SavedLog] = {}
     ids: dict[str, bytes] = {}  # most logs share theirs with others
-    for name, (text, start, end, recovery_point, watermark) in whole["logs"].items():
+    for name, (text, start, end, recovery_point, watermark, *more) in whole["logs"].items():
         topic_id = ids.get(text)
         if topic_id is None:
             topic_id = ids[text] = uuid_from_text(text)
-        state = LogState(start, end, recovery_point, watermark)
+        state = LogState(start, end, recovery_point, watermark, *more)
         logs[name] = SavedLog(topic_id, state, clean and end != _NOT_CLEAN)
     return SavedState(clean, logs)
 

@@ -3,7 +3,7 @@
 The log gives out offsets, writes, reads, and knows what of it is durable (`recovery_point`) and what is visible
 (`end_offset`). A write goes inline into the page cache as long as that is quick (see `writer.py`); whatever blocks for
 long runs in the executor. It must never serve a torn batch, never drop a batch below the recovery point, and never
-change anything it has served, other than by `truncate_to`.
+change anything it has served, other than by `truncate_to`, or by the removal of records in compaction.
 
 A log is used from the loop. What blocks says so: `Log.open` without a state, `load`, `close`, `truncate_to` and
 `truncate_and_restart_at` may run in the executor while nobody else uses the log.
@@ -17,6 +17,7 @@ from klamm.core.env import Buffer, Env, FileRange
 from klamm.core.errors import ErrorCode
 from klamm.log import timestamps
 from klamm.log.base import FRESH, LogBase, passes
+from klamm.log.compaction.plan import Dirt, assess
 from klamm.log.config import LogConfig
 from klamm.log.handles import Handles
 from klamm.log.producer_state import Duplicate
@@ -445,6 +446,57 @@ class Log(LogBase):
             self._reader.forget()
         return renamed
 
+    def dirt(self, high_watermark: int, now_ms: int) -> Dirt:
+        """What compaction would find to do. OSError or CorruptBatch if the ends of segments cannot be read."""
+        was_touched = self.touched
+        segments = self._loaded()
+        limit = self.recovery_point
+        if len(segments.items) > 1:  # most have one: nobody need read their producers for this
+            limit = min(limit, self.last_stable_offset(high_watermark))
+        dirt = assess(segments, self.config, self.clean_offset, self.start_offset, limit, now_ms)
+        if not was_touched and not dirt.is_due(self.config):
+            self._unload()
+        return dirt
+
+    @property
+    def first_base_offset(self) -> int:
+        """Where its first segment starts; the end of a log that has none."""
+        items = self._segments.items if self._segments is not None else ()
+        return items[0].base_offset if items else self.end_offset
+
+    def segments_after(self, segment: Segment) -> list[Segment]:
+        items = self._loaded().items
+        return items[items.index(segment) + 1 :]
+
+    def replace(self, old: list[Segment], size: int, put_in_place: Callable[[], None]) -> bool:
+        """Have one new segment of this size in the place of these, or leave all as it is (False) if they are not what
+        they were any more. What `put_in_place` renames must not be seen half done, so this is one step of the loop.
+        OSError if it fails in the middle: then the log is offline, and the next start finishes it."""
+        segments = self._segments
+        if segments is None or self.failure is not None:
+            return False
+        i = max(0, segments.at(old[0].base_offset))
+        if segments.items[i : i + len(old)] != old or segments.items[-1] is old[-1]:
+            return False
+        new = Segment(self.handles, self.path, old[0].base_offset, size=size, created_ms=old[0].created_ms)
+        assert old[-1].next_offset is not None
+        new.closed_from_disk(old[-1].next_offset)
+        for segment in old:
+            self.handles.forget(segment)
+        try:
+            put_in_place()
+        except OSError as error:
+            self._fail(f"compacted segments cannot be put into place: {error}")
+            self._tell()
+            raise
+        segments.items[i : i + len(old)] = [new]
+        gone = {segment.base_offset for segment in old[1:]}
+        segments.snapshots = [offset for offset in segments.snapshots if offset not in gone]
+        self._names_made += 1
+        if self._reader is not None:
+            self._reader.forget()
+        return True
+
     def advance_start_offset(self, offset: int) -> Rejected | None:
         """Records below the offset are gone for readers; their segments go with the next round of retention."""
         if self.failure is not None:
@@ -518,6 +570,7 @@ class Log(LogBase):
         self.start_offset = min(self.start_offset, end)
         self.recovery_point = min(self.recovery_point, end)
         self.high_watermark = min(self.high_watermark, end)
+        self.clean_offset = min(self.clean_offset, end)
         self._epoch = -1  # looked up again at the next append
         if self._reader is not None:
             self._reader.forget()
@@ -545,6 +598,7 @@ class Log(LogBase):
         self._active = None
         self._ends_at(offset)
         self.start_offset = self.recovery_point = self.high_watermark = offset
+        self.clean_offset = 0
         self.producers.clear()
         self._first_segment(self._clock.time_ms())
         names = self._new_names()

@@ -15,11 +15,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from klamm.core.env import Env, Files
 from klamm.core.ids import ZERO_UUID, uuid_text
 from klamm.log.closing import MANY_LOGS, close_logs
+from klamm.log.compaction.plan import Settings
 from klamm.log.config import LogConfig
 from klamm.log.folder import (
     DELETED_SUFFIX,
@@ -38,6 +39,9 @@ from klamm.log.housekeeping import DEFAULT_INTERVALS, SLICE, Housekeeping, Inter
 from klamm.log.log import Log
 from klamm.log.removal import Remover
 from klamm.log.results import LogState
+
+if TYPE_CHECKING:
+    from klamm.log.compaction.cleaner import Cleaner
 
 RECOVERY_THREADS: Final = 4  # logs recovered at a time
 PROGRESS_SECONDS: Final = 5.0
@@ -72,6 +76,8 @@ class LogManager:
         "_setting_aside",
         "_starts",
         "_written",
+        "cleaner",
+        "cleaning",
         "env",
         "folder",
         "handles",
@@ -96,6 +102,8 @@ class LogManager:
         self.handles = Handles(env.files, max_open=max_open_segments, shared=True)
         self.remover = Remover(env)
         self.was_clean = False  # the last stop
+        self.cleaner: Cleaner | None = None  # once there are jobs
+        self.cleaning = Settings()  # how it compacts; may be replaced at any time
         self.watermark: Callable[[Log], int] = _end_offset
         self.offline: dict[str, set[int]] = {}
         self.offline_version = 0
@@ -140,8 +148,12 @@ class LogManager:
         return manager
 
     def start(self) -> None:
-        """Begin with retention, flush.ms and the other jobs of the clock."""
+        """Begin with retention, flush.ms, compaction and the other jobs of the clock."""
+        from klamm.log.compaction.cleaner import Cleaner  # knows of this module
+
         self._housekeeping.start()
+        self.cleaner = Cleaner(self)
+        self.cleaner.start()
 
     def _sort_out(
         self, saved: SavedState, names: Iterable[str], topic_id_for: TopicIdFor
@@ -264,18 +276,29 @@ class LogManager:
     async def retain_unopened(self, now_ms: int) -> None:
         """Retention for logs that nobody has asked for since a clean start: they grow old too. Looked at off the loop,
         and forgotten again if there is nothing to delete."""
-        for name, saved in list(self._saved.items()):
-            if saved.state.end_offset == saved.state.start_offset:
-                continue
-            log = self._open(name, saved.topic_id, self._config_for(_topic_of(name)), saved.state, None)
-            await self.env.executor.submit(log.load)
-            if self._saved.get(name) is saved and (self.delete_old_segments(log, now_ms) or log.failure):
-                del self._saved[name]
-                self._logs[name] = log
-                self._ids[name] = saved.topic_id
-                self._note_availability(name)
-            else:
-                log.discard()
+        await self.visit_unopened(lambda config: True, lambda log: self.delete_old_segments(log, now_ms))
+
+    async def visit_unopened(self, wanted: Callable[[LogConfig], bool], look: Callable[[Log], bool]) -> None:
+        """Have a look at logs that nobody has asked for since a clean start; those stay open of which it says so."""
+        for some in sliced(list(self._saved.items()), SLICE):
+            for name, saved in some:
+                config = self._config_for(_topic_of(name))
+                if saved.state.end_offset == saved.state.start_offset or not wanted(config):
+                    continue
+                log = self._open(name, saved.topic_id, config, saved.state, None)
+                await self.env.executor.submit(log.load)
+                if self._saved.get(name) is saved and (look(log) or log.failure):
+                    del self._saved[name]
+                    self._logs[name] = log
+                    self._ids[name] = saved.topic_id
+                    self._note_availability(name)
+                else:
+                    log.discard()
+            await asyncio.sleep(0)
+
+    def in_use(self, log: Log) -> bool:
+        """Whether a log is still a partition's, works, and nobody is cutting it."""
+        return self._logs.get(log.name) is log and log.failure is None and log.name not in self._caps
 
     def delete_old_segments(self, log: Log, now_ms: int) -> bool:
         """True if there were any."""
@@ -446,17 +469,20 @@ class LogManager:
         text = texts.get(topic_id)
         if text is None:
             text = texts[topic_id] = uuid_text(topic_id)
-        start, end, recovery_point, watermark = closed or self._checkpoints.get(name) or log.state()
+        start, end, recovery_point, watermark, clean_offset = closed or self._checkpoints.get(name) or log.state()
         if closed is not None or log.failure is None:
             watermark = self.watermark(log)
         start = max(start, self._starts.get(log, start))
         if name in self._caps:
             recovery_point = min(recovery_point, self._caps[name])
-        saved = SavedLog(topic_id, LogState(start, end, recovery_point, watermark), closed is not None)
-        return state_line(name, saved, text)
+            clean_offset = min(clean_offset, self._caps[name])
+        state = LogState(start, end, recovery_point, watermark, clean_offset)
+        return state_line(name, SavedLog(topic_id, state, closed is not None), text)
 
     async def close(self, clean: bool = True) -> None:
         """Flush and close every log and say so in the state file. Not `clean`: only stop what runs."""
+        if self.cleaner is not None:
+            await self.cleaner.stop()
         await self._housekeeping.stop()
         if self._aside_task is not None:
             await self._aside_task

@@ -72,6 +72,10 @@ class Producer:
         self.coordinator_epoch = -1
         self.txn_first_offset = -1
 
+    def last_data_offset(self) -> int:
+        """-1 if it has written nothing in this epoch, or only markers."""
+        return _BATCH.unpack_from(self.recent, len(self.recent) - _BATCH.size)[3] if self.recent else -1
+
     def batches(self) -> Iterator[Batch]:
         return map(Batch._make, _BATCH.iter_unpack(self.recent))
 

@@ -12,6 +12,7 @@ import os
 from typing import NamedTuple
 
 from klamm.core.env import Env, Files
+from klamm.log.compaction.swap import finish_swaps
 from klamm.log.config import LogConfig
 from klamm.log.epochs import CHECKPOINT_NAME, LeaderEpochs
 from klamm.log.handles import Handles
@@ -28,7 +29,7 @@ from klamm.log.segment import (
     remove_if_there,
     write_file,
 )
-from klamm.log.segments import Segments, list_folder
+from klamm.log.segments import Listing, Segments, list_folder
 from klamm.records.batch import CorruptBatch
 
 
@@ -57,11 +58,16 @@ def find_segments(env: Env, folder: str, bases: list[int], snapshots: list[int])
     return segments
 
 
+def _list(files: Files, folder: str) -> Listing:
+    listing = list_folder(files, folder)
+    return list_folder(files, folder) if listing.has_swap and finish_swaps(files, folder) else listing
+
+
 def load_segments(env: Env, folder: str, config: LogConfig, state: LogState) -> tuple[Segments, list[str]]:
     """The segments of a log that was closed cleanly, and the paths of files to remove.
 
     LogDamaged if what is there does not end where the state says; CorruptBatch if its end is not sound."""
-    bases, snapshots, leftovers = list_folder(env.files, folder)
+    bases, snapshots, leftovers, _ = _list(env.files, folder)
     segments = find_segments(env, folder, bases, snapshots)
     end = segments.items[-1].resume(config.index_interval_bytes) if segments.items else state.start_offset
     if end != state.end_offset:
@@ -90,7 +96,7 @@ class _Recovery:
         self.checkpoint = checkpoint
         self.cut = False
         self.snapshots: list[tuple[int, bytes]] = []  # at the starts of the segments that were read again
-        bases, snapshots, leftovers = list_folder(env.files, folder)
+        bases, snapshots, leftovers, _ = _list(env.files, folder)
         for name in leftovers:
             remove_if_there(env.files, f"{folder}/{name}")
         self.segments = find_segments(env, folder, bases, snapshots)

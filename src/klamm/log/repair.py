@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from klamm.core.env import Buffer, File, Files
+from klamm.log.compaction.swap import finish_swaps
 from klamm.log.folder import SavedLog, read_state, state_line, write_state
-from klamm.log.results import LogState
 from klamm.log.segment import LOG_SUFFIX, OFFSET_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, TIME_SUFFIX, file_name
 from klamm.log.segments import list_folder
 from klamm.log.txn_index import SUFFIX as TXN_SUFFIX
@@ -51,7 +51,9 @@ class Loss(NamedTuple):
 
 
 def survey(files: Files, folder: str) -> Survey:
-    """Read all of a partition's log and check every batch."""
+    """Read all of a partition's log and check every batch. If a crash has interrupted the swap of a compacted segment,
+    that is finished first: the broker would do the same."""
+    finish_swaps(files, folder)
     bases = list_folder(files, folder).bases
     damages: list[Damage] = []
     expected = bases[0] if bases else 0
@@ -295,7 +297,7 @@ def ask_for_recovery(files: Files, data_folder: str, name: str, offset: int) -> 
     log = saved.logs.get(name)
     if log is None:
         return
-    state = LogState(log.state.start_offset, -1, min(log.state.recovery_point, offset), log.state.high_watermark)
+    state = log.state._replace(end_offset=-1, recovery_point=min(log.state.recovery_point, offset))
     logs = dict(saved.logs, **{name: SavedLog(log.topic_id, state, False)})
     lines = [state_line(other, entry) for other, entry in logs.items()]
     write_state(files, data_folder, lines, clean=saved.clean)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from klamm.core.errors import ErrorCode
@@ -19,6 +20,7 @@ class Appended(NamedTuple):
 class Rejected(NamedTuple):
     code: ErrorCode
     message: str
+    records: Sequence[tuple[int, str]] = ()  # which records of the batch were the reason, from 0, and why
 
 
 class TimestampOffset(NamedTuple):
@@ -36,3 +38,4 @@ class LogState(NamedTuple):
     end_offset: int
     recovery_point: int
     high_watermark: int
+    clean_offset: int = 0  # all below it has been compacted

@@ -25,6 +25,8 @@ OFFSET_SUFFIX: Final = ".index"
 TIME_SUFFIX: Final = ".timeindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"  # the producers' state just before the segment's base offset
 DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"  # both of compaction, see compaction.swap
+SWAP_SUFFIX: Final = ".swap"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX)
 
 PASSING: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))

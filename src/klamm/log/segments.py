@@ -13,10 +13,12 @@ from typing import NamedTuple
 from klamm.core.env import FileRange, Files
 from klamm.log.handles import Handles
 from klamm.log.segment import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     Segment,
     file_name,
     remove_if_there,
@@ -24,6 +26,7 @@ from klamm.log.segment import (
 
 _base_offset = attrgetter("base_offset")
 _DIGITS = 20
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
 
 
 class Listing(NamedTuple):
@@ -32,6 +35,7 @@ class Listing(NamedTuple):
     bases: list[int]  # of the segments
     snapshots: list[int]  # of the producers' state
     leftovers: list[str]  # names that an interrupted change has left behind
+    has_swap: bool = False  # compaction was about to put a segment into place: see compaction.swap
 
 
 def list_folder(files: Files, folder: str) -> Listing:
@@ -47,9 +51,9 @@ def list_folder(files: Files, folder: str) -> Listing:
         stem, suffix = _split(name)
         if suffix == SNAPSHOT_SUFFIX:
             snapshots.append(int(stem))
-        elif (suffix in SEGMENT_SUFFIXES and int(stem) not in known) or name.endswith((DELETED_SUFFIX, ".tmp")):
+        elif (suffix in SEGMENT_SUFFIXES and int(stem) not in known) or name.endswith(_LEFTOVER_SUFFIXES):
             leftovers.append(name)
-    return Listing(bases, snapshots, leftovers)
+    return Listing(bases, snapshots, leftovers, any(name.endswith(SWAP_SUFFIX) for name in names))
 
 
 def _split(name: str) -> tuple[str, str]:

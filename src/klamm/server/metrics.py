@@ -155,7 +155,7 @@ def _add_logs(page: Exposition, parts: Running, sizes: dict[str, int], each_part
 
 def _lines(logs: LogManager, sizes: dict[str, int]) -> Iterator[tuple[LogLine, bool]]:
     """Every log, and whether its writes queue up."""
-    for name, (start, end, durable, _), log in logs.survey():
+    for name, (start, end, durable, *_), log in logs.survey():
         topic, _, partition = name.rpartition("-")
         labels = braced({"topic": topic, "partition": partition})
         size = log.size_bytes if log is not None and log.touched else sizes.get(name, 0)

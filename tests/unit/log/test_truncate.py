@@ -72,7 +72,7 @@ def test_restarting_drops_everything_and_is_durable(world: Any) -> None:
     world.flush()
     world.settle()
     world.log.truncate_and_restart_at(500)
-    assert world.log.state() == (500, 500, 500, 500) and bases(world) == []
+    assert world.log.state()[:4] == (500, 500, 500, 500) and bases(world) == []
     assert len(world.log.producers) == 0 and world.log.epochs.entries() == []
     world.save()
     for restart in (world.power_loss, world.reopen, world.kill):
