@@ -1,0 +1,20 @@
+"""At least once: work first, commit afterwards. What was done but not committed when the worker dies is done again."""
+
+from common import batches, die, main, subscribed
+from confluent_kafka import Producer
+
+
+def work(bootstrap: str, source: str, target: str, dies: bool) -> None:
+    consumer = subscribed(bootstrap, f"at-least-once-{source}", source)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for messages in batches(consumer):
+        for message in messages:
+            die(dies, message)
+            producer.produce(target, message.value())
+            producer.flush()
+        consumer.commit(message=messages[-1], asynchronous=False)
+    consumer.close()
+
+
+if __name__ == "__main__":
+    main(work)

@@ -1,0 +1,39 @@
+"""Exactly once: what was read and what was written are one transaction. When the worker dies, neither has happened.
+
+Its open transaction is aborted by the next worker, which takes over the same transactional id. Only who reads
+uncommitted records sees what became of it.
+"""
+
+from collections import Counter
+
+from common import Stage, batches, die, listed, main, subscribed
+from confluent_kafka import Producer, TopicPartition
+
+
+def work(bootstrap: str, source: str, target: str, dies: bool) -> None:
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": f"exactly-once-{source}"}
+    producer = Producer({**settings, "log_level": 3})  # it would tell that it waits for the abort
+    producer.init_transactions(30)
+    consumer = subscribed(bootstrap, f"exactly-once-{source}", source)
+    for messages in batches(consumer):
+        producer.begin_transaction()
+        for message in messages:
+            die(dies, message)
+            producer.produce(target, message.value())
+            producer.flush()
+        last = messages[-1]
+        position = TopicPartition(source, last.partition(), last.offset() + 1)
+        producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 30)
+        producer.commit_transaction(30)
+    consumer.close()
+
+
+def show(stage: Stage) -> None:
+    stage.report()
+    written = Counter(stage.arrived("read_uncommitted"))
+    aborted = sorted(number for number, times in written.items() if times > 1)
+    print(f"written twice, the first time in a transaction that was aborted: {listed(aborted)}")
+
+
+if __name__ == "__main__":
+    main(work, show)
