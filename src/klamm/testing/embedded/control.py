@@ -56,10 +56,14 @@ class GuardedFiles(UnsyncedFiles):
             super().make_dirs(path)
 
 
+FOR_TESTS = {"group.initial.rebalance.delay.ms": 0}
+"""Where a test wants something else than a cluster does: no waiting for members that it does not start."""
+
+
 def options_of(order: Order) -> Options:
     """The options that the test gave, on the address that was chosen for it. OptionError if there is a mistake."""
     where = f"[{order.host}]" if ":" in order.host else order.host
-    return Options.from_mapping({"listeners": f"PLAINTEXT://{where}:{order.port}", **order.options})
+    return Options.from_mapping({**FOR_TESTS, "listeners": f"PLAINTEXT://{where}:{order.port}", **order.options})
 
 
 class Control:
