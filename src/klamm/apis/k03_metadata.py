@@ -104,7 +104,6 @@ def _to_create(
         if one.name is not None
         and one.topic_id == ZERO_UUID
         and one.name not in topics
-        and one.name not in INTERNAL_TOPICS
         and problem_with_name(one.name) is None
         and ctx.authorize(Operation.DESCRIBE, ResourceType.TOPIC, one.name)
     ]
@@ -121,7 +120,12 @@ async def _create_and_answer(
     missing: Sequence[str],
     denied: dict[str, ErrorCode],
 ) -> MetadataResponse:
-    results = await ctx.broker.controller.create_topics([NewTopic(name) for name in missing])
+    broker = ctx.broker
+    for coordinator in (broker.groups, broker.transactions):
+        if coordinator.topic.name in missing:  # it has options of its own
+            await coordinator.ensure_topic()
+    new = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
+    results = await broker.controller.create_topics(new) if new else ()
     # That somebody else created it meanwhile is no failure: the topic is found below.
     failed = {result.name: result.error for result in results if result.error}
     return _some_topics(ctx, request, asked, denied | failed)

@@ -198,18 +198,20 @@ class Shard(Generic[M]):
             self._commit(machine, machine.image_changed(image, delta, now), now)
 
     def _tick(self) -> None:
-        """Until nothing is due: a machine may do one thing at a time, so that it sees what came of it."""
+        """Once, and again on the next turn of the loop if more is due: a machine does one thing at a time, or as much
+        as it thinks right, and the loop has others to serve."""
         self._timer = None
         machine = self.machine
         if machine is None:
             return
+        now = self._now()
+        due = machine.next_due
         try:
-            now = self._now()
-            while machine is self.machine and (due := machine.next_due) is not None and due <= now.monotonic:
+            if due is not None and due <= now.monotonic:
                 self._commit(machine, machine.tick(now), now)
         except Exception:
             if self.machine is machine and self._timer is None:
-                self._set_timer(self._services.env.clock.monotonic() + TICK_RETRY_S)
+                self._set_timer(now.monotonic + TICK_RETRY_S)
             raise
         if machine is self.machine:
             self._look_at_clock(machine)

@@ -196,10 +196,11 @@ async def test_internal_topics_are_marked(node: Any) -> None:
     assert (await node.call(every(), 9)).topics[0].is_internal
 
 
-async def test_asking_does_not_create_an_internal_topic(node: Any) -> None:
-    (topic,) = (await node.call(ask("__consumer_offsets"), 9)).topics
-    assert (topic.error_code, topic.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
-    assert not node.publisher.image.topics
+async def test_asking_for_an_internal_topic_creates_it_with_options_of_its_own(node: Any) -> None:
+    for name in ("__consumer_offsets", "__transaction_state"):
+        (topic,) = (await node.call(ask(name), 9)).topics
+        assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (ErrorCode.NONE, True, 50)
+        assert node.publisher.image.topic_configs(name)["cleanup.policy"] == "compact"
 
 
 async def test_a_topic_that_is_asked_for_twice_is_answered_once(node: Any) -> None:

@@ -520,3 +520,52 @@ async def test_one_batch_for_each_outcome(site: Site[Ledger]) -> None:
     partition = site.partition(1)
     assert partition.high_watermark == 2
     assert partition.log is not None and partition.log.size_bytes == len(encode_batch(records, None, 0))
+
+
+async def test_what_is_due_at_the_same_time_is_done_one_turn_of_the_loop_after_another(
+    site: Site[Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, ticks = 0, []
+
+    def tick(machine: Ledger, now: Now) -> Outcome:
+        ticks.append(turns)
+        machine.due = now.monotonic if len(ticks) < 3 else None
+        return Outcome()
+
+    monkeypatch.setattr(Ledger, "tick", tick)
+
+    def due(machine: Ledger, now: Now) -> Outcome:
+        machine.due = now.monotonic
+        return Outcome()
+
+    await site.coordinator.run(0, due)
+    while len(ticks) < 3:
+        await asyncio.sleep(0)
+        turns += 1
+    assert len(set(ticks)) == 3
+
+
+async def test_a_tick_that_fails_is_tried_again_and_the_loop_hears_of_it(
+    site: Site[Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context["exception"]))
+    monkeypatch.setattr("klamm.coordinator.shard.TICK_RETRY_S", 0)
+    original = Ledger.tick
+
+    def tick(machine: Ledger, now: Now) -> Outcome:
+        if not heard:
+            raise KeyError("a mistake")
+        return original(machine, now)
+
+    monkeypatch.setattr(Ledger, "tick", tick)
+
+    def due(machine: Ledger, now: Now) -> Outcome:
+        machine.due = now.monotonic
+        return Outcome()
+
+    await site.coordinator.run(0, due)
+    machine = dict(site.coordinator.shards())[0]
+    while not machine.ticks:
+        await asyncio.sleep(0)
+    assert isinstance(heard[0], KeyError)
