@@ -409,52 +409,83 @@ def test_on_any_bytes_the_native_kernel_answers_as_its_twin() -> None:
 
 
 def test_a_map_that_a_bulk_call_works_with_is_nobody_elses() -> None:
-    """A map may be handed from thread to thread. Used by two at once it refuses, and stays whole."""
+    """A map may be handed from thread to thread. While one works with it without the interpreter lock, it refuses."""
     native = native_module()
     records = rows(*((b"%d" % i, b"v" * 30) for i in range(20_000)))
     payload = payload_of(records)
     keys = native.KeyMap(1 << 20, SEED)
-    refused = []
+    seen = threading.Event()
 
     def work() -> None:
-        for _ in range(30):
-            try:
-                native.add_keys(keys, payload, len(records), **fields(records))
-                native.filter_records(keys, payload, len(records), **fields(records), end_offset=99)
-                keys.get(b"7")
-                keys.clear()
-            except RuntimeError as error:
-                refused.append(error)
+        while not seen.is_set():
+            native.add_keys(keys, payload, len(records), **fields(records))
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    keys.clear()
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    for use in (
+        lambda: keys.get(b"7"),
+        lambda: keys.put(b"7", 1),
+        lambda: native.filter_records(keys, b"", 0, **fields([]), end_offset=0),
+    ):
+        with pytest.raises(RuntimeError, match="another thread"):
+            while True:  # sooner or later it is in the middle of a call
+                use()
+    with pytest.raises(RuntimeError, match="another thread"):
+        while True:
+            keys.clear()
+    seen.set()
+    thread.join()
     assert native.add_keys(keys, payload, len(records), **fields(records)) == len(records)
     assert keys.get(b"19999") == 19_999
-    assert all("another thread" in str(error) for error in refused)
 
 
-def test_decoded_records_are_freed_and_nothing_leaks() -> None:
+def test_no_object_is_left_behind() -> None:
     native = native_module()
-    marker = b"m" * 1000
-    records = [Record(i, i, marker, marker, (("header", marker),)) for i in range(1_000)]
+    records = [Record(i, i << 40, b"key %d" % i, b"value", ((f"header {i}", b"x"), ("", None))) for i in range(50)]
     payload = payload_of(records)
-    broken = payload[:-1] + b"\x01"  # found in the last record, with all others made
+    wrong_header = payload[:-1] + b"\x02"  # the last record has a header that is too long, all else is there
+    no_text = payload.replace(b"header 49", b"header \xff\xff")
+    keys = key_map(native)
+
+    def calls() -> None:
+        for data in (payload, wrong_header, no_text, payload[:-30], payload + b"x"):
+            for call in (
+                lambda data=data: native.decode_payload(data, 50, **fields(records), base_timestamp=1 << 41),
+                lambda data=data: native.decode_columns(data, 50, **fields(records), base_timestamp=0),
+                lambda data=data: native.keyless(data, 50, 49),
+                lambda data=data: native.add_keys(keys, data, 50, **fields(records)),
+                lambda data=data: native.filter_records(keys, data, 50, **fields(records), end_offset=40),
+            ):
+                try:
+                    call()
+                except CorruptBatch:
+                    pass
+
+    calls()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(100):
+        calls()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 50  # fewer than one for each turn
+
+
+def test_no_memory_is_left_behind() -> None:
+    native = native_module()
+    records = [Record(i, i, b"key", bytes(1_000)) for i in range(1_000)]
+    payload = payload_of(records)
+    options = {**fields(records), "end_offset": 999, "timestamp_shift": 5}
     settled = 0
-    for turn in range(6):
-        for _ in range(3):
-            native.decode_payload(payload, 1_000, **fields(records), base_timestamp=0)
-            native.decode_columns(payload, 1_000, **fields(records), base_timestamp=0)
-            native.filter_records(key_map(native), payload, 1_000, **fields(records), end_offset=0, timestamp_shift=5)
-            for decode in (native.decode_payload, native.decode_columns):
-                with pytest.raises(CorruptBatch):
-                    decode(broken[:-1], 1_000, **fields(records), base_timestamp=0)
-        if turn == 2:
+    for turn in range(30):
+        keys = native.KeyMap(32 << 10, SEED)
+        native.add_keys(keys, payload, 1_000, **fields(records))
+        for shift in (0, 5):
+            native.filter_records(keys, payload, 1_000, **{**options, "timestamp_shift": shift})
+            with pytest.raises(CorruptBatch):
+                native.filter_records(keys, payload + b"x", 1_000, **{**options, "timestamp_shift": shift})
+        if turn == 10:
             settled = resident_bytes()
-    assert resident_bytes() - settled < 3 << 20  # one leak of any of these is 9 MB and more
+    assert resident_bytes() - settled < 8 << 20  # one leak of any of these is 20 MB
 
 
 @pytest.mark.parametrize("wish, expected", [("1", "pure Python"), ("0", "native"), ("", "native")])
