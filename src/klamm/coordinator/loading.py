@@ -10,8 +10,7 @@ This module must never write, and never decide what a failed load means.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from klamm.coordinator.machine import Machine, Producer
@@ -19,8 +18,9 @@ from klamm.core.env import Executor, FileRange
 from klamm.core.errors import BrokerError
 from klamm.core.slices import Sliced, in_slices
 from klamm.log.results import Rejected
-from klamm.records.batch import BatchHeader, CorruptBatch, iter_batches
+from klamm.records.batch import CorruptBatch, iter_batches
 from klamm.records.record import ControlType, decode_control, decode_records
+from klamm.records.record import Record as Stored
 
 if TYPE_CHECKING:
     from klamm.coordinator.records import RecordFormat
@@ -90,13 +90,17 @@ def _replaying(data: bytes, offset: int, machine: Machine, known: RecordFormat, 
     for position, header in iter_batches(data):
         if header.last_offset < begin:
             continue  # the log starts within this read
-        for replay in _events(data, position, header, machine, known):
-            replay()
-            left -= 1
+        left -= 1  # a batch without records takes its time as well
+        producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+        for record in decode_records(data, position):
             if left <= 0:
                 left = RECORDS_PER_SLICE
                 yield
-        left -= 1  # a batch without records takes its time as well
+            left -= 1
+            if header.is_control:
+                _replay_marker(record, producer, machine)
+            elif (decoded := known.decode(record.key, record.value)) is not None:
+                machine.replay(decoded, producer)
         loaded.records += header.record_count
         offset = header.next_offset
     if offset == begin:
@@ -104,16 +108,7 @@ def _replaying(data: bytes, offset: int, machine: Machine, known: RecordFormat, 
     return offset
 
 
-def _events(
-    data: bytes, position: int, header: BatchHeader, machine: Machine, known: RecordFormat
-) -> Iterator[Callable[[], None]]:
-    """What a batch does to the machine, one record at a time."""
-    producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
-    records = decode_records(data, position)
-    for one in records:
-        if header.is_control:
-            marker = decode_control(one)
-            if marker is not None and producer is not None:
-                yield partial(machine.replay_end, producer, marker.type == ControlType.COMMIT)
-        elif (record := known.decode(one.key, one.value)) is not None:
-            yield partial(machine.replay, record, producer)
+def _replay_marker(record: Stored, producer: Producer | None, machine: Machine) -> None:
+    marker = decode_control(record)
+    if marker is not None and producer is not None:
+        machine.replay_end(producer, marker.type == ControlType.COMMIT)
