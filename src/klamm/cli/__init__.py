@@ -8,11 +8,13 @@ mistake never shows a traceback.
 
 from __future__ import annotations
 
+import argparse
 import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import klamm
 from klamm.cli.parsing import Failed, Parser, UsageError, sentence
@@ -48,10 +50,20 @@ KLAMM_BOOTSTRAP, or a profile in ~/.config/klamm/profiles.toml; else they try lo
 """
 
 
+class _Version(argparse.Action):
+    """Brings the record code only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from klamm.records.kernel import implementation
+
+        print(f"klamm {klamm.__version__} (records: {implementation})")
+        parser.exit()
+
+
 def build_parser(verb: str | None) -> tuple[Parser, dict[str, Parser]]:
     """The parser, with the arguments of this one verb, and the parsers of all verbs."""
     parser = Parser(prog="klamm", description="A Kafka-compatible event-streaming platform.", epilog=_EXAMPLES)
-    parser.add_argument("--version", action="version", version=f"klamm {klamm.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and which code reads records")
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, summary in VERBS.items():
         sub = verbs.add_parser(name, help=summary, description=sentence(summary))

@@ -7,7 +7,6 @@ header. What does not add up to exactly these records raises CorruptBatch, and n
 
 from __future__ import annotations
 
-from array import array
 from typing import NamedTuple, TypeAlias
 
 from klamm.core.env import Buffer
@@ -146,6 +145,8 @@ def decode_columns(
     """Where everything is. Headers are checked for their lengths; whoever reads them finds keys that are no UTF-8."""
     check_base(base_offset, last_delta)
     check_count(len(payload), count, last_delta)
+    from array import array
+
     body = bytes(payload)
     offsets, timestamps = array("q"), array("q")
     places = tuple(array("i") for _ in range(6))

@@ -15,6 +15,13 @@ def test_without_arguments_it_shows_its_help(capsys: pytest.CaptureFixture[str])
     assert "start a broker" in capsys.readouterr().err
 
 
+def test_the_version_says_which_code_reads_records(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert not stopped.value.code
+    assert re.fullmatch(r"klamm \d+\.\d+\.\d+\S* \(records: (native|pure Python)\)\n", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
