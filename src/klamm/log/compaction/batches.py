@@ -29,6 +29,7 @@ from klamm.records.batch import (
 from klamm.records.compression import Codec, Compression, compress, decompress
 from klamm.records.kernel import Filtered, KeyMap, filter_records
 
+_MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
 _KEPT_WHEN_EMPTY: Final = TRANSACTIONAL | CONTROL
 
@@ -117,8 +118,11 @@ class BatchFilter:
     def _with_horizon(self, header: BatchHeader, payload: bytes) -> bytes | None:
         """None if a client has given timestamps from which there is no way to the horizon: its tombstones stay."""
         horizon = min(self._now_ms + self._delete_retention_ms, _MAX_INT64)
+        shift = header.base_timestamp - horizon
+        if shift < _MIN_INT64:
+            return None
         try:
-            left = self._filter(header, payload, timestamp_shift=header.base_timestamp - horizon)
+            left = self._filter(header, payload, timestamp_shift=shift)
         except CorruptBatch:
             return None
         return self._sealed(header, left, horizon)
