@@ -126,7 +126,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def _guard(self, owner: Incarnation | None, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         if owner is not None and not owner.alive:
             return
-        callback(*args)
+        try:
+            callback(*args)
+        except Exception:
+            if owner is None or owner.alive:
+                raise
+            # Its process died in the middle of it: nobody is there to see what it raised.
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         owner = current.get()

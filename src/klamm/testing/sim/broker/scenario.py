@@ -238,7 +238,8 @@ class _Remarks(logging.Handler):
 
 
 @contextmanager
-def _remarks(trace: Trace) -> Iterator[None]:
+def remarks(trace: Trace) -> Iterator[None]:
+    """What the broker logs goes into the trace, and nowhere else."""
     logger = logging.getLogger("klamm")
     handler, propagate = _Remarks(trace), logger.propagate
     logger.addHandler(handler)
@@ -259,7 +260,7 @@ def run_seed(seed: int, *, trace_into: list[str] | None = None) -> Outcome:
             await scenario.run()
             return scenario
 
-        with _remarks(world.trace):
+        with remarks(world.trace):
             scenario = world.run(main(), limit_s=LIMIT_S)
         model = scenario.lab.model
         records = sum(len(partition.known) for topic in model.topics for partition in topic.partitions)
