@@ -152,6 +152,27 @@ def test_unsubscribing_gives_partitions_up_at_once(shard: Shard) -> None:
     assert shard.send("m1", 2, {"b": {0, 1}}).member_epoch == 3
 
 
+def test_what_a_member_was_giving_up_and_shall_have_again_is_not_waited_for(shard: Shard) -> None:
+    shard.join("m1", "a")
+    shard.join("m2", "a")
+    shard.send("m1", 2)
+    shard.send("m2", -1)
+    answer = shard.send("m1", 2, {"a": {0, 1}})
+    assert (answer.member_epoch, shard.assignment(answer)) == (4, ALL)
+
+
+def test_a_target_that_is_older_than_a_subscription_gives_nothing_that_is_not_wanted_any_more() -> None:
+    shard = Shard({"a": 2, "b": 2}, group_consumer_assignment_interval_ms=1000)
+    shard.join("m1", "a", "b", server_assignor="range")
+    shard.reflex.wait(2)
+    assert shard.join("m2", "a", "b").member_epoch == 3
+    shard.send("m2", 3, subscribed_topic_names=["a"])
+    assert (shard.group.epoch, shard.group.target_epoch) == (4, 3)
+    shard.send("m1", 2)
+    shard.send("m1", 2, {"a": {0}, "b": {0}})
+    assert shard.assignment(shard.send("m2", 3)) == {"a": [1]}
+
+
 # ---- epochs
 
 
@@ -326,6 +347,7 @@ def test_a_static_member_that_comes_back_gets_what_it_had_and_nobody_notices(sha
     assert shard.members == {"m2", "m3"}
     assert shard.group.epoch == 3
     assert shard.send("m1", 3, instance_id="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert len(shard.reflex.machine.timers) == 3, "two sessions, and the sweep of offsets"
     shard.check_replay()
     shard.check()
 
@@ -333,8 +355,22 @@ def test_a_static_member_that_comes_back_gets_what_it_had_and_nobody_notices(sha
 def test_a_static_member_that_does_not_come_back_is_out_when_its_session_ends(shard: Shard) -> None:
     shard.join("m1", "a", instance_id="i")
     shard.send("m1", -2, instance_id="i")
+    (epochs,) = shard.group.members["m1"].assigned.values()
+    assert set(epochs.values()) == {0}, "whoever comes back has them from its first epoch on"
     shard.reflex.wait(46)
     assert shard.members == set()
+
+
+def test_a_static_member_that_is_away_gives_nothing_up_in_time_and_stays(shard: Shard) -> None:
+    shard.join("m1", "a", instance_id="i", rebalance_timeout_ms=10_000)
+    shard.join("m2", "a")
+    shard.send("m1", 2, instance_id="i")
+    shard.send("m1", -2, instance_id="i")
+    shard.reflex.wait(20)
+    assert shard.members == {"m1", "m2"}
+    shard.reflex.crash()
+    shard.reflex.wait(20)
+    assert shard.members == {"m1", "m2"}
 
 
 def test_a_static_member_on_its_way_loses_what_it_was_giving_up(shard: Shard) -> None:
@@ -432,6 +468,11 @@ def test_an_expression_that_nobody_has_any_more_is_forgotten(shard: Shard) -> No
     settle(second)
     assert not shard.group.resolved
     assert second.owned == {shard.topic_id("b"): {0, 1}}
+    first.beat()
+    shard.resolve()
+    assert set(shard.group.resolved) == {"a"}
+    first.leave()
+    assert not shard.group.resolved
 
 
 def test_what_was_resolved_for_a_group_that_is_gone_does_nothing(shard: Shard) -> None:
