@@ -51,8 +51,6 @@ class LiveOptions:
             _log.info("options changed: %s", ", ".join(f"{name}={self._shown(name)}" for name in changed))
         if idle := list(_idle(name for name in changed if name in given)):
             _log.warning("set, but without effect in Klamm: %s", ", ".join(idle))
-        if "log.cleanup.policy" in changed and "compact" in self.current.get_list("log.cleanup.policy"):
-            _log.warning("log.cleanup.policy=compact: this version does not compact; such topics are kept whole.")
         for follower in self._followers:
             follower(self.current)
 

@@ -34,11 +34,15 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "message.timestamp.before.max.ms": ("timestamp_before_max_ms", None),
     "message.timestamp.after.max.ms": ("timestamp_after_max_ms", None),
     "file.delete.delay.ms": ("file_delete_delay_ms", None),
+    "delete.retention.ms": ("delete_retention_ms", None),
+    "min.compaction.lag.ms": ("min_compaction_lag_ms", None),
+    "max.compaction.lag.ms": ("max_compaction_lag_ms", None),
+    "min.cleanable.dirty.ratio": ("min_cleanable_ratio", None),
 }
 """Topic options that are one field of the log's, and how the value is turned. The others hang together."""
 
 _SMALL_SEGMENTS = "internal.segment.bytes"  # before segment.bytes
-_RETENTION = ("cleanup.policy", "retention.ms", "retention.bytes")
+_CLEANUP = ("cleanup.policy", "retention.ms", "retention.bytes")
 _COMPRESSION = ("compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
 
 _LZ4_FAST = 9  # Java's default level of lz4 is its fast compressor; all others choose the one that takes its time
@@ -67,9 +71,9 @@ def _from_broker(options: Options) -> LogConfig:
     }
     fields["verify_transactions"] = options.get_bool("transaction.partition.verification.enable")
     fields["producer_id_expiration_ms"] = options.get_int("producer.id.expiration.ms")
-    fields.update(_retention({}, options))
+    fields.update(_cleanup({}, options))
     fields["compression"] = _compression({}, options)
-    return LogConfig(**fields)
+    return _rolling_in_time(LogConfig(**fields), fields["segment_ms"])
 
 
 def _with_configs(shared: LogConfig, configs: Mapping[str, str], options: Options) -> LogConfig:
@@ -80,23 +84,33 @@ def _with_configs(shared: LogConfig, configs: Mapping[str, str], options: Option
             fields[known[0]] = _turned(TOPIC_OPTIONS[name].parse(text), known[1])
     if _SMALL_SEGMENTS in configs:
         fields["segment_bytes"] = TOPIC_OPTIONS[_SMALL_SEGMENTS].parse(configs[_SMALL_SEGMENTS])
-    if any(name in configs for name in _RETENTION):
-        fields.update(_retention(configs, options))
+    if any(name in configs for name in _CLEANUP):
+        fields.update(_cleanup(configs, options))
     if any(name in configs for name in _COMPRESSION):
         fields["compression"] = _compression(configs, options)
-    return shared._replace(**fields)
+    segment_ms = fields.get("segment_ms", cast(int, resolve("segment.ms", configs, options).value))
+    return _rolling_in_time(shared._replace(**fields), segment_ms)
+
+
+def _rolling_in_time(config: LogConfig, segment_ms: int) -> LogConfig:
+    """The active segment is never compacted, so it has to end by the time that its first record must be."""
+    if config.compact:
+        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+    return config._replace(segment_ms=segment_ms)
 
 
 def _turned(value: Any, turn: Callable[[Any], Any] | None) -> Any:
     return value if turn is None else turn(value)
 
 
-def _retention(configs: Mapping[str, str], options: Options) -> dict[str, int]:
-    """Without "delete" among the policies nothing is ever old enough to go; compacting it is another matter."""
-    policy, age, size = (resolve(name, configs, options).value for name in _RETENTION)
-    if "delete" not in cast("tuple[str, ...]", policy):
-        return {"retention_ms": -1, "retention_bytes": -1}
-    return {"retention_ms": cast(int, age), "retention_bytes": cast(int, size)}
+def _cleanup(configs: Mapping[str, str], options: Options) -> dict[str, int]:
+    """Without "delete" among the policies nothing is ever old enough to go."""
+    policy, age, size = (resolve(name, configs, options).value for name in _CLEANUP)
+    policies = cast("tuple[str, ...]", policy)
+    compact = "compact" in policies
+    if "delete" not in policies:
+        return {"retention_ms": -1, "retention_bytes": -1, "compact": compact}
+    return {"retention_ms": cast(int, age), "retention_bytes": cast(int, size), "compact": compact}
 
 
 def _compression(configs: Mapping[str, str], options: Options) -> Compression | None:
@@ -108,18 +122,6 @@ def _compression(configs: Mapping[str, str], options: Options) -> Compression | 
     if kind == "zstd":
         return Compression(Codec.ZSTD, zstd)
     return {"uncompressed": Compression(Codec.NONE), "snappy": Compression(Codec.SNAPPY)}.get(kind)
-
-
-def warn_of_compaction(image: Image, delta: Delta) -> None:
-    """A subscriber: one line for each topic that is to be compacted, when it is loaded, created or changed. Whoever
-    asked for it would not notice otherwise that it does not happen, until the disk is full."""
-    for resource in delta.configs:
-        policy = image.configs.get(resource, {}).get("cleanup.policy", "") if resource.type == TOPIC_RESOURCE else ""
-        if "compact" in policy:
-            kept = "records are only deleted by retention" if "delete" in policy else "it is kept whole"
-            _log.warning(
-                "Topic %s has cleanup.policy=%s: this version does not compact; %s.", resource.name, policy, kept
-            )
 
 
 def warn_of_idle_options(image: Image, delta: Delta) -> None:

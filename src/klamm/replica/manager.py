@@ -13,6 +13,7 @@ from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicId
 from klamm.core.options import Options, resolve
 from klamm.log.manager import LogManager
+from klamm.metadata.cleaner_config import cleaner_settings
 from klamm.metadata.image import EMPTY, TOPIC_RESOURCE, Image, PartitionState, TopicState
 from klamm.metadata.replay import Delta
 from klamm.metadata.topic_config import log_config
@@ -32,6 +33,7 @@ class ReplicaManager:
         self._node_id = node_id
         self.logs = logs
         self._options = options
+        logs.cleaning = cleaner_settings(options)
         self._recoder = Recoder(logs.env.executor, recode_inline_bytes)
         self._image = EMPTY
         self._by_name: dict[str, dict[int, Partition]] = {}  # only what was asked for
@@ -136,6 +138,7 @@ class ReplicaManager:
         if options is self._options:
             return
         self._options = options
+        self.logs.cleaning = cleaner_settings(options)
         for topic in self._image.topics:
             self._reconfigure(topic)
 

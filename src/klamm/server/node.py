@@ -37,7 +37,7 @@ from klamm.metadata.local import LocalStore
 from klamm.metadata.publisher import Publisher
 from klamm.metadata.replay import Delta
 from klamm.metadata.store import MetadataCorrupt
-from klamm.metadata.topic_config import log_config, warn_of_compaction, warn_of_idle_options
+from klamm.metadata.topic_config import log_config, warn_of_idle_options
 from klamm.replica.manager import ReplicaManager
 from klamm.replica.producer_ids import ProducerIds
 from klamm.replica.purgatory import Purgatory
@@ -179,7 +179,6 @@ class Node:
             self._monitor.ready(self.running)
         _logger.info("node %d of cluster %s serves %s", node_id, folder.cluster_id, ", ".join(self.addresses))
         publisher.subscribe(self._log_topics)
-        publisher.subscribe(warn_of_compaction)
         publisher.subscribe(warn_of_idle_options)
 
     async def _open_monitor(self) -> None:

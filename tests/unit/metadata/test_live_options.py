@@ -66,11 +66,11 @@ def test_what_cannot_be_used_is_told_of_and_the_rest_is(caplog: pytest.LogCaptur
 
 def test_what_has_no_effect_is_told_of_when_it_is_set_and_only_then(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
-    world.set("", log_cleaner_threads="2", log_preallocate="true")
+    world.set("", background_threads="2", log_preallocate="true")
     world.set("", message_max_bytes="5")
-    world.set("", log_cleaner_threads=None)
+    world.set("", background_threads=None)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == ["set, but without effect in Klamm: log.cleaner.threads, log.preallocate"]
+    assert warnings == ["set, but without effect in Klamm: background.threads, log.preallocate"]
 
 
 def test_a_password_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from klamm.log.config import LogConfig
 from klamm.metadata.image import EMPTY, TOPIC_RESOURCE
 from klamm.metadata.records import ConfigRecord
 from klamm.metadata.replay import difference, replay
-from klamm.metadata.topic_config import MAX_KEPT, log_config, warn_of_compaction, warn_of_idle_options
+from klamm.metadata.topic_config import MAX_KEPT, log_config, warn_of_idle_options
 from klamm.records.compression import Codec, Compression
 
 
@@ -47,6 +47,10 @@ def test_what_is_kept_for_sharing_has_a_bound():
         ("segment.index.bytes", "70", "max_index_bytes", 70),
         ("index.interval.bytes", "7", "index_interval_bytes", 7),
         ("retention.ms", "7", "retention_ms", 7),
+        ("delete.retention.ms", "7", "delete_retention_ms", 7),
+        ("min.compaction.lag.ms", "7", "min_compaction_lag_ms", 7),
+        ("max.compaction.lag.ms", "7", "max_compaction_lag_ms", 7),
+        ("min.cleanable.dirty.ratio", "0.7", "min_cleanable_ratio", 0.7),
         ("retention.bytes", "7", "retention_bytes", 7),
         ("max.message.bytes", "7", "max_message_bytes", 7),
         ("flush.messages", "7", "flush_messages", 7),
@@ -84,22 +88,26 @@ def test_a_topic_that_does_not_delete_keeps_everything():
 
 
 @pytest.mark.parametrize(
-    ("policy", "words"),
-    [("compact", "kept whole"), ("delete,compact", "retention"), ("delete", None), (None, None)],
+    ("policy", "compact"), [("compact", True), ("delete,compact", True), ("delete", False), (None, False)]
 )
-def test_a_topic_that_asks_for_compaction_is_told_of_once(caplog, policy, words):
+def test_a_topic_is_compacted_if_it_asks_for_it(policy, compact):
     configs = {"retention_ms": "5"} | ({"cleanup_policy": policy} if policy else {})
-    image = with_configs(**configs)
-    warn_of_compaction(image, difference(EMPTY, image))
-    warnings = [record.getMessage() for record in caplog.records]
-    assert len(warnings) == (words is not None)
-    assert all("Topic a has" in line and words in line for line in warnings)
+    assert log_config(with_configs(**configs), "a", Options.from_mapping()).compact is compact
 
 
-def test_the_end_of_such_a_topic_is_not_told_of(caplog):
-    image = with_configs(cleanup_policy="compact")
-    warn_of_compaction(EMPTY, difference(image, EMPTY))
-    assert not caplog.records
+def test_a_compacted_topic_rolls_by_the_time_that_its_records_must_be_compacted():
+    options = Options.from_mapping({"log.roll.ms": "100", "log.cleaner.max.compaction.lag.ms": "20"})
+
+    def segment_ms(**configs: str) -> int:
+        return log_config(with_configs(**configs), "a", options).segment_ms
+
+    assert segment_ms() == segment_ms(max_compaction_lag_ms="5") == 100
+    assert segment_ms(cleanup_policy="compact") == 20
+    assert segment_ms(cleanup_policy="compact", segment_ms="30") == 20
+    assert segment_ms(cleanup_policy="compact,delete", max_compaction_lag_ms="5") == 5
+    compacted = Options.from_mapping({"log.cleanup.policy": "compact", "log.cleaner.max.compaction.lag.ms": "20"})
+    assert log_config(with_configs(), "a", compacted).segment_ms == 20
+    assert log_config(with_configs(cleanup_policy="delete"), "a", compacted).segment_ms == 7 * 24 * 3_600_000
 
 
 @pytest.mark.parametrize(

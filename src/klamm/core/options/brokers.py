@@ -7,6 +7,7 @@ which a start does not load.
 
 from __future__ import annotations
 
+from klamm.core.options.compaction import COMPACTION_OPTIONS
 from klamm.core.options.consumer_groups import CONSUMER_GROUP_OPTIONS
 from klamm.core.options.option import INT_MAX, LONG_MAX, Kind, Option, Update
 
@@ -217,7 +218,7 @@ _LOG = (
         "log.cleanup.policy",
         LIST,
         ("delete",),
-        "What happens to old data; without delete it is kept. Nothing is compacted yet.",
+        "What happens to old data: segments are deleted, or compacted to the last record of each key, or both.",
         choices=CLEANUP_POLICIES,
         update=ANY_TIME,
     ),
@@ -390,6 +391,7 @@ BROKER_OPTIONS = {
         *_REQUESTS,
         *_LOG,
         *_CLASSIC_GROUPS,
+        *COMPACTION_OPTIONS,
         *CONSUMER_GROUP_OPTIONS,
         *_OFFSETS,
         *_INTERNAL_TOPICS,

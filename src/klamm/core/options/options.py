@@ -263,8 +263,6 @@ def _warnings(unknown: list[str], idle: list[str], given: Mapping[str, object]) 
         lines.append(f"known, but without effect in Klamm: {', '.join(idle)}")
     if given.get("authorizer.class.name"):
         lines.append("authorizer.class.name is set, but nothing is authorized yet: everybody may do everything")
-    if "compact" in str(given.get("log.cleanup.policy", "")):
-        lines.append("log.cleanup.policy=compact: this version does not compact; such topics are kept whole")
     return tuple(lines)
 
 

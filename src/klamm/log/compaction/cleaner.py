@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.core.env import Child, ChildFailed, Files
 from klamm.log.compaction import swap as swaps
-from klamm.log.compaction.plan import NO_LIMIT_PER_SECOND, Dirt, Settings
+from klamm.log.compaction.plan import MIN_BACKOFF_MS, NO_LIMIT_PER_SECOND, Dirt, Settings
 from klamm.log.compaction.swap import Swap
 from klamm.log.config import LogConfig
 from klamm.log.housekeeping import Periodic, sliced
@@ -76,7 +76,7 @@ class Cleaner:
         return self._manager.cleaning
 
     def start(self) -> None:
-        self._periodic.start(self.settings.backoff_ms)
+        self._periodic.start(self._pause_ms())
 
     async def stop(self) -> None:
         """A round that runs is given up; a swap that has begun is finished."""
@@ -91,7 +91,10 @@ class Cleaner:
         if settings.enabled and settings.children > 0:
             queue = deque(await self._dirtiest())
             await asyncio.gather(*(self._work(queue) for _ in range(min(settings.children, len(queue)))))
-        return self.settings.backoff_ms
+        return self._pause_ms()
+
+    def _pause_ms(self) -> int:
+        return max(self.settings.backoff_ms, MIN_BACKOFF_MS)
 
     async def _work(self, queue: deque[Log]) -> None:
         while queue and not self._stopped.is_set():

@@ -15,7 +15,8 @@ from klamm.log.scan import header_at
 from klamm.log.segment import Segment
 from klamm.log.segments import Segments
 
-NO_LIMIT_PER_SECOND: Final = float("inf")
+NO_LIMIT_PER_SECOND: Final = 1e15  # what is above it is nobody's limit
+MIN_BACKOFF_MS: Final = 10
 MIN_MAP_BYTES: Final = 1 << 20  # for each child, as with Kafka
 MIN_BUFFER_BYTES: Final = 64 << 10
 MAX_BUFFER_BYTES: Final = 16 << 20

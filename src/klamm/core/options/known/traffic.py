@@ -1,4 +1,4 @@
-"""Options of Kafka without effect here: connections, quotas and metrics; compaction and tiered storage."""
+"""Options of Kafka without effect here: connections, quotas and metrics; tiered storage."""
 
 from __future__ import annotations
 
@@ -96,62 +96,6 @@ OPTIONS = (
     ),
     idle("log.preallocate", BOOL, False, "Allocate a segment's file at once.", update=ANY_TIME),
     idle("num.recovery.threads.per.data.dir", INT, 2, "Threads that recover logs at a start.", 1, update=ANY_TIME),
-    idle("log.cleaner.enable", BOOL, True, "Compact topics that ask for it."),
-    idle("log.cleaner.threads", INT, 1, "Threads that compact.", 0, update=ANY_TIME),
-    idle(
-        "log.cleaner.backoff.ms",
-        LONG,
-        15_000,
-        "Pause of the compactor when there is nothing to do.",
-        0,
-        update=ANY_TIME,
-    ),
-    idle(
-        "log.cleaner.dedupe.buffer.size",
-        LONG,
-        134_217_728,
-        "Memory for the keys of a log in compaction.",
-        update=ANY_TIME,
-    ),
-    idle(
-        "log.cleaner.delete.retention.ms",
-        LONG,
-        86_400_000,
-        "How long a tombstone stays after compaction.",
-        0,
-        update=ANY_TIME,
-    ),
-    idle("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, "How full the memory for keys may get.", update=ANY_TIME),
-    idle(
-        "log.cleaner.io.buffer.size", INT, 524_288, "Memory for reading and writing in compaction.", 0, update=ANY_TIME
-    ),
-    idle(
-        "log.cleaner.io.max.bytes.per.second",
-        DOUBLE,
-        DOUBLE_MAX,
-        "Bytes a second that compaction may read and write.",
-        update=ANY_TIME,
-    ),
-    idle(
-        "log.cleaner.max.compaction.lag.ms",
-        LONG,
-        LONG_MAX,
-        "A record is compacted at this age at the latest.",
-        1,
-        update=ANY_TIME,
-    ),
-    idle(
-        "log.cleaner.min.cleanable.ratio",
-        DOUBLE,
-        0.5,
-        "Share of a log that must be new before it is compacted.",
-        0,
-        1,
-        update=ANY_TIME,
-    ),
-    idle(
-        "log.cleaner.min.compaction.lag.ms", LONG, 0, "A record is not compacted before this age.", 0, update=ANY_TIME
-    ),
     idle(
         "log.local.retention.bytes",
         LONG,
