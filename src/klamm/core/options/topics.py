@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from klamm.core.options.brokers import BOOL, BROKER_OPTIONS, DOUBLE, INT, LEAST_SEGMENT_BYTES, LIST, LONG
+from klamm.core.options.brokers import BOOL, BROKER_OPTIONS, INT, LEAST_SEGMENT_BYTES, LIST, LONG
 from klamm.core.options.option import LONG_MAX, Kind, Option, OptionError, Synonym, Value
 from klamm.core.options.options import Options, Source, unknown_name
 

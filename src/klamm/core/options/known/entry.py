@@ -9,7 +9,6 @@ from klamm.core.options.option import Kind, Option, Update, Value
 BOOL, STRING, INT, SHORT, LONG = Kind.BOOL, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG
 DOUBLE, LIST, CLASS, PASSWORD = Kind.DOUBLE, Kind.LIST, Kind.CLASS, Kind.PASSWORD
 
-DOUBLE_MAX = 1.7976931348623157e308
 PER_BROKER = Update.PER_BROKER
 ANY_TIME = Update.CLUSTER_WIDE
 

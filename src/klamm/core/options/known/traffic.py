@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klamm.core.options.known.entry import ANY_TIME, BOOL, CLASS, DOUBLE, DOUBLE_MAX, INT, LIST, LONG, STRING, idle
+from klamm.core.options.known.entry import ANY_TIME, BOOL, CLASS, DOUBLE, INT, LIST, LONG, STRING, idle
 from klamm.core.options.option import INT_MAX, LONG_MAX
 
 OPTIONS = (
