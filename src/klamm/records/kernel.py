@@ -1,4 +1,4 @@
-"""Decode, key filter and re-encode of records: the native functions where they could be built, else their pure twins.
+"""Decode, key filter and encode of records: the native functions where they could be built, else their pure twins.
 
 Both do the same (the tests see to that), the native ones many times as fast; those that make no Python objects let go
 of the interpreter lock. KLAMM_PURE_PYTHON=1 in the environment picks the twins. Whoever needs one of these functions
@@ -20,6 +20,7 @@ __all__ = [
     "add_keys",
     "decode_columns",
     "decode_payload",
+    "encode_payload",
     "filter_records",
     "implementation",
     "keyless",
@@ -34,11 +35,13 @@ try:
         add_keys,
         decode_columns,
         decode_payload,
+        encode_payload,
         filter_records,
         keyless,
     )
 except ImportError:
     from klamm.records.decoding import decode_columns, decode_payload
+    from klamm.records.encoding import encode_payload
     from klamm.records.filter import KeyMap, add_keys, filter_records, keyless
 
 implementation = "pure Python" if KeyMap.__module__ == "klamm.records.filter" else "native"

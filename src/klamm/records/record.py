@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -19,8 +20,9 @@ from klamm.records.batch import BatchHeader, CorruptBatch
 from klamm.records.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 from klamm.records.decoding import Headers as Headers
 from klamm.records.decoding import Record as Record
-from klamm.records.kernel import decode_payload
-from klamm.records.varint import write_varint
+from klamm.records.kernel import decode_payload, encode_payload
+
+_timestamp = itemgetter(1)
 
 
 def decode_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
@@ -60,9 +62,7 @@ def encode_batch(
     """A batch of one record or more. They get consecutive offsets from `base_offset`; their own are not looked at."""
     assert records, "a batch has at least one record"
     base_timestamp = records[0].timestamp
-    body = bytearray()
-    for delta, record in enumerate(records):
-        _write_record(body, delta, base_timestamp, record)
+    body = encode_payload(records, base_timestamp)
     attributes = (
         codec
         | (batch.LOG_APPEND_TIME if log_append_time else 0)
@@ -78,35 +78,13 @@ def encode_batch(
         attributes=attributes,
         last_offset_delta=len(records) - 1,
         base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in records),
+        max_timestamp=max(map(_timestamp, records)),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         record_count=len(records),
     )
     return batch.seal(header, compress(codec, body, level, xerial=xerial))
-
-
-def _write_record(out: bytearray, delta: int, base_timestamp: int, record: Record) -> None:
-    body = bytearray(1)  # attributes: none in use
-    write_varint(body, record.timestamp - base_timestamp)
-    write_varint(body, delta)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    write_varint(body, len(record.headers))
-    for key, value in record.headers:
-        _write_bytes(body, key.encode())
-        _write_bytes(body, value)
-    write_varint(out, len(body))
-    out += body
-
-
-def _write_bytes(out: bytearray, value: bytes | None) -> None:
-    if value is None:
-        out.append(1)  # -1 in zig-zag
-    else:
-        write_varint(out, len(value))
-        out += value
 
 
 class ControlType(IntEnum):

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm.records import batch, decoding
+from klamm.records import batch, decoding, encoding
 from klamm.records import filter as pure_filter
 from klamm.records.batch import CorruptBatch
 from klamm.records.record import Record, decode_records, encode_batch
@@ -24,7 +24,15 @@ from support.tools import unavailable
 
 FUZZ_CASES = 3_000
 SEED = bytes(range(16))
-FUNCTIONS = ("KeyMap", "add_keys", "filter_records", "keyless", "decode_payload", "decode_columns")
+FUNCTIONS = (
+    "KeyMap",
+    "add_keys",
+    "filter_records",
+    "keyless",
+    "decode_payload",
+    "decode_columns",
+    "encode_payload",
+)
 
 
 def native_module() -> ModuleType:
@@ -39,7 +47,7 @@ def native_module() -> ModuleType:
 def kernel(request: pytest.FixtureRequest) -> Any:
     if request.param == "native":
         return native_module()
-    parts = {**vars(pure_filter), **vars(decoding)}
+    parts = {**vars(pure_filter), **vars(decoding), **vars(encoding)}
     return SimpleNamespace(**{name: parts[name] for name in FUNCTIONS})
 
 
@@ -279,6 +287,7 @@ def test_records_and_columns_are_what_was_encoded(
     if append_time is not None:
         records = [record._replace(timestamp=append_time) for record in records]
     assert kernel.decode_payload(payload, len(records), **header) == records
+    assert kernel.encode_payload(drawn, base_timestamp) == encoding.encode_payload(drawn, base_timestamp) == payload
     columns = kernel.decode_columns(payload, len(records), **header)
     assert [column.format for column in columns] == ["q"] * 2 + ["i"] * 6
     assert all(column.readonly for column in columns)
@@ -392,6 +401,47 @@ def test_offsets_and_timestamps_stay_within_64_bits(kernel: Any) -> None:
     assert kernel.add_keys(key_map(kernel), payload, 2, **fields(records, (1 << 63) - 3)) == (1 << 63) - 1
 
 
+def test_records_of_any_size_are_encoded(kernel: Any) -> None:
+    sizes = [0, 1, 40, 63, 64, 8_190, 8_191, 8_192, 100_000, 3 << 20]
+    records = [Record(i, i * i, bytes(size), bytes(sizes[-1 - i])) for i, size in enumerate(sizes)]
+    records.append(Record(len(records), -(1 << 62), None, None, tuple(("h" * i, bytes(i)) for i in range(100))))
+    payload = kernel.encode_payload(records, -(1 << 61))
+    assert type(payload) is bytes
+    assert kernel.decode_payload(payload, 11, **fields(records), base_timestamp=-(1 << 61)) == records
+    assert kernel.encode_payload([], 0) == b""
+
+
+def test_lists_and_other_buffers_are_encoded_like_tuples_and_bytes(kernel: Any) -> None:
+    loose = [[9, 10, bytearray(b"key"), memoryview(b"value"), [["h", b"x"], ("i", None)]]]
+    assert kernel.encode_payload(loose, 10) == payload_of([Record(0, 10, b"key", b"value", (("h", b"x"), ("i", None)))])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(0, 0, "text", None),  # type: ignore[arg-type]
+        Record(0, 0, None, 5),  # type: ignore[arg-type]
+        Record(0, 0, None, b"", ((b"bytes", b""),)),  # type: ignore[arg-type]
+        Record(0, 0, None, b"", (("no pair",),)),  # type: ignore[arg-type]
+        Record(0, 0, None, b"", (("h", "text"),)),  # type: ignore[arg-type]
+        Record(0, 0, None, b"", (("\ud800", b""),)),  # no UTF-8
+        Record(0, 0, None, b"", None),  # type: ignore[arg-type]
+        Record(0, 1.5, None, b""),  # type: ignore[arg-type]
+        Record(0, "now", None, b""),  # type: ignore[arg-type]
+        Record(0, 1 << 63, None, b""),
+        Record(0, -(1 << 63), None, b""),  # too far from the base
+        (0, 0, b"", b""),
+        b"bytes",
+        None,
+    ],
+)
+def test_what_is_no_record_is_not_encoded(kernel: Any, record: Any) -> None:
+    sound = Record(0, 0, b"key", b"value")
+    with pytest.raises((TypeError, ValueError, OverflowError, AttributeError)):
+        kernel.encode_payload([sound, record], 1)
+    assert kernel.encode_payload([sound], 1)
+
+
 # Native only.
 
 
@@ -453,13 +503,15 @@ def test_no_object_is_left_behind() -> None:
                 lambda data=data: native.decode_payload(data, 50, **fields(records), base_timestamp=1 << 41),
                 lambda data=data: native.decode_columns(data, 50, **fields(records), base_timestamp=0),
                 lambda data=data: native.keyless(data, 50, 49),
+                lambda: native.encode_payload([*records, Record(0, 0, None, None, (("h",),))], 0),  # type: ignore[arg-type]
                 lambda data=data: native.add_keys(keys, data, 50, **fields(records)),
                 lambda data=data: native.filter_records(keys, data, 50, **fields(records), end_offset=40),
             ):
                 try:
                     call()
-                except CorruptBatch:
+                except (CorruptBatch, ValueError):
                     pass
+        native.encode_payload(records, 0)
 
     calls()
     gc.collect()

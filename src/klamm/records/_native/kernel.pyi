@@ -3,6 +3,7 @@
 from klamm.core.env import Buffer
 from klamm.records.decoding import decode_columns as decode_columns
 from klamm.records.decoding import decode_payload as decode_payload
+from klamm.records.encoding import encode_payload as encode_payload
 from klamm.records.filter import KeyMap as KeyMap
 from klamm.records.filter import add_keys as add_keys
 from klamm.records.filter import filter_records as filter_records

@@ -69,6 +69,7 @@ static PyMethodDef functions[] = {
     {"keyless", WITH_KEYWORDS(keyless), NULL},
     {"decode_payload", WITH_KEYWORDS(decode_payload), NULL},
     {"decode_columns", WITH_KEYWORDS(decode_columns), NULL},
+    {"encode_payload", WITH_KEYWORDS(encode_payload), NULL},
     {"fingerprint", fingerprint, METH_VARARGS, "The hash by which keys are known, for tests."},
     {NULL, NULL, 0, NULL},
 };

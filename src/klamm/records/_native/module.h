@@ -61,5 +61,6 @@ PyObject *filter_records(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *keyless(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_columns(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *encode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
 
 #endif
