@@ -32,8 +32,48 @@ RECORDS_PER_SLICE: Final = 100
 """Replayed before the loop has its turn: about 2 ms."""
 
 
+class Turns:
+    """Who may load: a few at a time, in the order in which they came, but those first that somebody asks for."""
+
+    __slots__ = ("_free", "_others", "_wanted")
+
+    def __init__(self, at_a_time: int) -> None:
+        self._free = at_a_time
+        self._wanted: dict[int, asyncio.Future[None]] = {}  # by partition
+        self._others: dict[int, asyncio.Future[None]] = {}
+
+    async def take(self, partition: int) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn = self._others[partition] = asyncio.get_running_loop().create_future()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._others.pop(partition, None)
+            self._wanted.pop(partition, None)
+            if turn.done() and not turn.cancelled():
+                self.give_back()  # it had come all the same
+            raise
+
+    def hurry(self, partition: int) -> None:
+        """Somebody asks for this one."""
+        turn = self._others.pop(partition, None)
+        if turn is not None:
+            self._wanted[partition] = turn
+
+    def give_back(self) -> None:
+        """Somebody has had its turn."""
+        while waiting := self._wanted or self._others:
+            turn = waiting.pop(next(iter(waiting)))
+            if not turn.done():  # else it was called off, and has not noticed yet
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
 class Loaded:
-    """What a load has gone through: for the line in the log."""
+    """What a load has gone through, for the log."""
 
     __slots__ = ("records", "size_bytes")
 

@@ -23,9 +23,11 @@ from klamm.log.results import Rejected
 
 if TYPE_CHECKING:
     from klamm.controller import Controller
+    from klamm.coordinator.calls import Call
+    from klamm.coordinator.loading import Loaded
     from klamm.coordinator.machine import Machine, Now, Outcome, Producer
     from klamm.coordinator.records import RecordFormat
-    from klamm.coordinator.shard import Call, Services, Shard
+    from klamm.coordinator.shard import Services, Shard
     from klamm.core.env import Env
     from klamm.log.results import Appended
     from klamm.metadata.image import Image
@@ -42,6 +44,8 @@ else:
 
 LOADS_AT_A_TIME: Final = 2
 """Shards that read their logs: each holds some megabytes at most, and all of them share the loop."""
+WARM_UP_S: Final = 0.001
+"""After the topic was created: by then the answer has left."""
 MAX_KEYS: Final = 10_000
 """Keys whose partition is remembered: hashing one as Java does takes longer than all else on the way to its shard."""
 
@@ -119,6 +123,7 @@ class Coordinator(Generic[M]):
         self._count = 0
         self._services: Services | None = None
         self._creating: asyncio.Task[ErrorCode] | None = None
+        self._loaded = (0, 0)  # records and bytes, until all that loads is loaded
         self._started = self._closed = False
         metadata.subscribe(self._apply)
 
@@ -209,9 +214,17 @@ class Coordinator(Generic[M]):
         finally:
             self._creating = None
         if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            asyncio.get_running_loop().call_later(WARM_UP_S, self._warm_up)
             return ErrorCode.NONE
         _logger.warning("the topic %s cannot be created: %s", topic.name, created.message or created.error.name)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _warm_up(self) -> None:
+        """Import what a machine is made of, which takes longer than to answer a request: while the client that has just
+        learned of its coordinator connects to it."""
+        if not self._closed:
+            self._shared()
+            self._make(0)
 
     def _remember(self, key: str) -> int:
         if not self._count:
@@ -266,17 +279,27 @@ class Coordinator(Generic[M]):
 
     def _shared(self) -> Services:
         if self._services is None:
+            from klamm.coordinator.loading import Turns
             from klamm.coordinator.shard import Services
 
             self._services = Services(
                 env=self._env,
                 loop=asyncio.get_running_loop(),
                 known=self.topic.known(),
-                loads=asyncio.Semaphore(LOADS_AT_A_TIME),
+                turns=Turns(LOADS_AT_A_TIME),
+                on_loaded=self._on_loaded,
                 image=lambda: self._metadata.image,
                 on_effect=lambda partition, effect: self.on_effect(partition, effect),
             )
         return self._services
+
+    def _on_loaded(self, loaded: Loaded) -> None:
+        """One line in the log for all that loads at a time."""
+        records, size_bytes = self._loaded
+        self._loaded = records, size_bytes = records + loaded.records, size_bytes + loaded.size_bytes
+        if not self.loading:
+            self._loaded = (0, 0)
+            _logger.info("%s is loaded: %d records, %d bytes", self.topic.name, records, size_bytes)
 
     # ---- metadata
 

@@ -17,14 +17,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
-from klamm.coordinator.loading import load
+from klamm.coordinator.calls import Call, as_coordinator
+from klamm.coordinator.loading import Loaded, Turns, load
 from klamm.coordinator.machine import Machine, Now, Outcome, Producer
 from klamm.coordinator.records import RecordFormat, encode_batch
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.log.results import Appended, Rejected
 from klamm.metadata.replay import Delta
 from klamm.records.record import ControlType, EndMarker, encode_end_marker
-from klamm.replica.pending import Pending
 from klamm.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -43,38 +43,6 @@ TICK_RETRY_S: Final = 1.0
 
 _logger = logging.getLogger(__name__)
 
-_AS_COORDINATOR: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.LEADER_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-def as_coordinator(code: ErrorCode) -> ErrorCode:
-    """What a client of a coordinator is told when an append failed: the code of a partition means nothing to it."""
-    return _AS_COORDINATOR.get(code, code)
-
-
-class Call(Pending):
-    """A request that a shard has taken: where its answer goes, and what to answer if there is none."""
-
-    __slots__ = ("refuse",)
-
-    def __init__(self, refuse: Callable[[ErrorCode], Response]) -> None:
-        super().__init__()
-        self.refuse = refuse
-
-    def take(self) -> Response | None:
-        """The answer, if it is there. Then nobody else gets it."""
-        response, self._response = self._response, None
-        return response
-
 
 class Services(NamedTuple):
     """What the shards of one coordinator share."""
@@ -82,8 +50,9 @@ class Services(NamedTuple):
     env: Env
     loop: asyncio.AbstractEventLoop
     known: RecordFormat
-    loads: asyncio.Semaphore
+    turns: Turns
     image: Callable[[], Image]
+    on_loaded: Callable[[Loaded], None]
     on_effect: Callable[[int, object], None]
 
 
@@ -143,6 +112,7 @@ class Shard(Generic[M]):
         call = Call(refuse)
         machine = self.machine
         if machine is None:
+            self._services.turns.hurry(self.index)
             call.set(refuse(self.error))
             return call
         now = self._now()
@@ -408,25 +378,19 @@ class Shard(Generic[M]):
     async def _try_to_load(self) -> bool:
         """False while the log is offline."""
         services = self._services
-        async with services.loads:
+        await services.turns.take(self.index)
+        try:
             log = self.partition.log
             if log is None or self.partition.available():
                 return False
             self._epoch = self.partition.leader_epoch
-            started = services.env.clock.monotonic()
             machine = self._make()
             loaded = await load(log, machine, services.known, services.env.executor, self._progress)
             self._loading = None
             self._begin(machine)
-        took_ms = (services.env.clock.monotonic() - started) * 1000
-        _logger.info(
-            "%s-%d is loaded: %d records, %d bytes, %.0f ms",
-            self.partition.topic,
-            self.index,
-            loaded.records,
-            loaded.size_bytes,
-            took_ms,
-        )
+        finally:
+            services.turns.give_back()
+        services.on_loaded(loaded)
         return True
 
     async def _progress(self) -> None:

@@ -246,6 +246,36 @@ async def test_a_batch_of_many_records_is_replayed_in_slices(
     assert max(replayed) <= loading.RECORDS_PER_SLICE
 
 
+async def test_a_shard_that_is_asked_for_loads_before_the_others(start: Start) -> None:
+    site = await start(offsets_topic_num_partitions="20")
+    for number in range(20):
+        await site.coordinator.run(number, lambda machine, now: Outcome([number_record("a", 1)]))
+    await site.stop()
+    await site.start()
+    key = next(key for key in map(str, range(1000)) if site.coordinator.partition_of(key) == 19)
+    order: list[int] = []
+    while site.coordinator.loading:
+        site.ask(key, get("a"))
+        order += [index for index, _ in site.coordinator.shards() if index not in order]
+        await asyncio.sleep(0)
+    assert order.index(19) < 10  # behind those that had their turn by then
+    assert len(list(site.coordinator.shards())) == 20
+
+
+async def test_a_load_that_is_called_off_gives_its_turn_to_the_next() -> None:
+    turns = loading.Turns(1)
+    await turns.take(0)
+    waiting = {index: asyncio.ensure_future(turns.take(index)) for index in (1, 2, 3)}
+    await asyncio.sleep(0)
+    turns.hurry(3)
+    turns.give_back()  # to 3, which is called off before it can tell
+    waiting[3].cancel()
+    waiting[1].cancel()
+    await asyncio.wait_for(waiting[2], 1)
+    turns.give_back()
+    await asyncio.wait_for(turns.take(4), 1)
+
+
 async def test_what_a_newer_broker_has_written_is_skipped(site: Site[Ledger]) -> None:
     site.ask("k", put("a", 1))
     index = site.coordinator.partition_of("k")
