@@ -25,6 +25,7 @@ from klamm.core.env import FileRange
 from klamm.log.results import Appended
 from klamm.records.batch import iter_batches
 from klamm.records.record import ControlType, EndMarker, decode_control, decode_records, encode_end_marker
+from klamm.testing.sim.disk import DeadIncarnation
 
 PRODUCERS = (1, 2, 3)
 
@@ -149,6 +150,34 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule()
     def power_loss(self) -> None:
         self.world.power_loss()
+        self.cut()
+
+    @rule(
+        ops=st.integers(1, 6),
+        power=st.booleans(),
+        producer=st.sampled_from(PRODUCERS),
+        kind=st.sampled_from((None, ControlType.COMMIT, ControlType.ABORT)),
+    )
+    def crash_in_the_middle(self, ops: int, power: bool, producer: int, kind: ControlType | None) -> None:
+        """Between a batch and its index, as often as not."""
+        world = self.world
+        before = len(self.entries)
+        world.disk.faults.crash(ops, world.disk.power_loss if power else world.disk.kill)
+        try:
+            self.append(producer, 2, 20)
+            if kind is not None:
+                self.end_transaction(producer, kind)
+        except DeadIncarnation:
+            pass
+        if len(self.entries) == before:  # nobody knows whether the first one is there
+            self.entries.append(Entry(self.end, self.end + 1, producer))
+        if kind is not None and self.entries[-1].end is None:
+            self.entries.append(Entry(self.end, self.end, producer, kind))
+        world.disk.faults.crash(1 << 30, lambda: None)
+        if power:
+            world.power_loss()
+        else:
+            world.kill()
         self.cut()
 
     @precondition(lambda self: self.entries)
