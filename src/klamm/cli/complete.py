@@ -1,24 +1,26 @@
 """`klamm __complete SHELL WORD...`: what could stand in the place of the last word. Shells call it (completion.py).
 
 A line for each candidate, with a description behind a tab; `:files` and `:dirs` leave it to the shell. What an argument
-takes is read from its metavar, so a new verb is completed without a line here: TOPIC, FILE, DIR, ID, PROFILE, OPTION,
-OPTION=VALUE. Must be quick and quiet: whatever goes wrong, there are no candidates.
+takes is read from its metavar, so a new verb is completed without a line here: TOPIC, GROUP, FILE, DIR, ID, PROFILE,
+OPTION, OPTION=VALUE. Must be quick and quiet: whatever goes wrong, there are no candidates.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from klamm.cli import VERBS, build_parser
 from klamm.cli.connect import add_connection, client_properties, load_profiles
 from klamm.cli.output import plural
 
 if TYPE_CHECKING:
-    from klamm.client.metadata import Metadata
+    from klamm.client import Cluster
     from klamm.core.options import Option
+
+T = TypeVar("T")
 
 FILES: Final = ":files"
 DIRS: Final = ":dirs"
@@ -159,6 +161,8 @@ def _values(action: argparse.Action, place: Place, current: str) -> Iterator[Can
         yield from (Candidate(str(choice)) for choice in action.choices)
     elif metavar == "TOPIC":
         yield from _topics(place)
+    elif metavar == "GROUP":
+        yield from _groups(place)
     elif metavar == "ID":
         yield from _brokers(place)
     elif metavar == "PROFILE":
@@ -213,20 +217,28 @@ def _profiles() -> Iterator[Candidate]:
 
 
 def _topics(place: Place) -> Iterator[Candidate]:
-    metadata = _ask(place, with_topics=True)
+    metadata = _ask(place, lambda cluster: cluster.metadata())
     if metadata is not None:
         for name, topic in sorted(metadata.topics.items()):
             if name not in place.words:
                 yield Candidate(name, "internal" if topic.internal else plural(len(topic.partitions), "partition"))
 
 
+def _groups(place: Place) -> Iterator[Candidate]:
+    from klamm.cli.group_admin import list_groups
+
+    for group in _ask(place, list_groups) or ():
+        if group.group_id not in place.words:
+            yield Candidate(group.group_id, group.state)
+
+
 def _brokers(place: Place) -> Iterator[Candidate]:
-    metadata = _ask(place, with_topics=False)
+    metadata = _ask(place, lambda cluster: cluster.metadata([]))
     if metadata is not None:
         yield from (Candidate(str(broker.id), str(broker)) for broker in metadata.brokers.values())
 
 
-def _ask(place: Place, *, with_topics: bool) -> Metadata | None:
+def _ask(place: Place, question: Callable[[Cluster], Awaitable[T]]) -> T | None:
     """What the cluster of this command line says, if it says so at once."""
     import asyncio
 
@@ -237,10 +249,10 @@ def _ask(place: Place, *, with_topics: bool) -> Metadata | None:
     wanted = os.environ.get("KLAMM_COMPLETION_MS", "")
     limit_ms = int(wanted) if wanted.isdecimal() else _CLUSTER_LIMIT_MS
 
-    async def ask(config: ClientConfig) -> Metadata:
+    async def ask(config: ClientConfig) -> T:
         async with asyncio.timeout(limit_ms / 1000):
             async with await Cluster.connect(config, real_env()) as cluster:
-                return await (cluster.metadata() if with_topics else cluster.metadata([]))
+                return await question(cluster)
 
     try:
         return asyncio.run(ask(ClientConfig.from_mapping(_properties(place))))

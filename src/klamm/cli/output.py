@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import IO, Any, Final
 
 _GAP: Final = "  "
-_NUMBER: Final = re.compile(r"-?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?[A-Z%]?( [A-Za-z/]+)?")  # 12  1,234  3.4M  1.5 MiB
+_NUMBER: Final = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?[A-Z%]?( [A-Za-z/]+)?")  # 12  1,234  3.4M  1.5 MiB
 
 
 def add_output(parser: argparse.ArgumentParser, *more: str, help_more: str = "") -> None:

@@ -18,6 +18,14 @@ _ELSEWHERE: Final = {
     "--max": {"--count": "--count"},
     "--offset": {"--from": "--from"},
     "--port": {"--listen": "--listen HOST:PORT", "--bootstrap": "--bootstrap HOST:PORT"},
+    "--to-earliest": {"--shift": "--to earliest"},
+    "--to-latest": {"--shift": "--to latest"},
+    "--to-offset": {"--shift": "--to OFFSET"},
+    "--to-datetime": {"--shift": "--to TIME"},
+    "--by-duration": {"--shift": "--to 2h"},
+    "--shift-by": {"--shift": "--shift"},
+    "--from-file": {"--shift": "--file"},
+    "--group": {"--shift": "the group's name without --group", "--members": "the group's name without --group"},
     "--topic": {"--partition": "the topic's name without --topic"},
 }
 """What people are used to from other tools; and what it is here, where a verb has that option."""

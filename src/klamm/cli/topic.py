@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from klamm.cli.confirm import confirm
 from klamm.cli.connect import add_connection, with_cluster
 from klamm.cli.output import add_output, plural, print_json, remark
-from klamm.cli.parsing import Failed, UsageError, add_verb, assignment, whole_number
+from klamm.cli.parsing import UsageError, add_verb, assignment, whole_number
 from klamm.cli.topic_show import run_describe, run_list
 
 if TYPE_CHECKING:
@@ -261,19 +260,9 @@ def run_delete(args: argparse.Namespace) -> int:
 
 
 def _ask_to_delete(topics: Sequence[Topic]) -> None:
-    names = ", ".join(topic.name for topic in topics)
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"this would delete {plural(len(topics), 'topic')} with all data ({names}); add --yes to do it"
-        )
-    print(f"Delete {plural(len(topics), 'topic')} with all data: {names}")
-    # asyncio's own handler would only cancel us, which we would notice after the answer
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        answer = input("Really? [y/N] ")
-    except EOFError:
-        answer = ""
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if answer.strip().lower() not in ("y", "yes"):
-        raise Failed("nothing was deleted.")
+    names, count = ", ".join(topic.name for topic in topics), plural(len(topics), "topic")
+    confirm(
+        f"Delete {count} with all data: {names}",
+        f"this would delete {count} with all data ({names})",
+        "nothing was deleted.",
+    )
