@@ -259,6 +259,7 @@ class Site(Generic[M]):
         self.coordinator: Coordinator[M] = Coordinator(
             self._topic,
             lambda partition: self._make(),
+            machine_module=__name__,
             env=env,
             replicas=self.replicas,
             controller=self.controller,

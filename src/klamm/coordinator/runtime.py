@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from klamm.coordinator.java_hash import partition_for
@@ -44,8 +45,6 @@ else:
 
 LOADS_AT_A_TIME: Final = 2
 """Shards that read their logs: each holds some megabytes at most, and all of them share the loop."""
-WARM_UP_S: Final = 0.001
-"""After the topic was created: by then the answer has left."""
 MAX_KEYS: Final = 10_000
 """Keys whose partition is remembered: hashing one as Java does takes longer than all else on the way to its shard."""
 
@@ -93,18 +92,25 @@ TRANSACTIONS_TOPIC: Final = InternalTopic(
 )
 
 
+def _import_all(modules: Sequence[str]) -> None:
+    for module in modules:
+        import_module(module)
+
+
 def _no_effects(partition: int, effect: object) -> None:
     raise AssertionError(f"nobody was told what to do with {effect!r}")
 
 
 class Coordinator(Generic[M]):
-    """Made before the node serves; `start` when it does. `on_effect` may be set until then."""
+    """Made before the node serves; `start` when it does. `on_effect` may be set until then. `make` imports the module
+    of the machine; its name is told so that it can be there before it is needed."""
 
     def __init__(
         self,
         topic: InternalTopic,
         make: Callable[[int], M],
         *,
+        machine_module: str,
         env: Env,
         replicas: ReplicaManager,
         controller: Controller,
@@ -113,6 +119,7 @@ class Coordinator(Generic[M]):
         self.topic = topic
         self.on_effect: Callable[[int, object], None] = _no_effects
         self._make = make
+        self._machine_module = machine_module
         self._env = env
         self._replicas = replicas
         self._controller = controller
@@ -123,6 +130,7 @@ class Coordinator(Generic[M]):
         self._count = 0
         self._services: Services | None = None
         self._creating: asyncio.Task[ErrorCode] | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._loaded = (0, 0)  # records and bytes, until all that loads is loaded
         self._started = self._closed = False
         metadata.subscribe(self._apply)
@@ -177,7 +185,7 @@ class Coordinator(Generic[M]):
     @property
     def loading(self) -> bool:
         """Whether there is more than `shards` tells of."""
-        return any(shard.loading for shard in self._shards.values())
+        return self._starting is not None or any(shard.loading for shard in self._shards.values())
 
     @property
     def has_topic(self) -> bool:
@@ -209,22 +217,16 @@ class Coordinator(Generic[M]):
         if topic.min_isr is not None:
             configs.append(("min.insync.replicas", str(min(options.get_int(topic.min_isr), replication))))
         new = NewTopic(topic.name, options.get_int(topic.partitions), replication, configs=configs)
+        importing = self._import()  # while the disk is busy with the topic
         try:
             (created,) = await self._controller.create_topics([new])
+            await importing
         finally:
             self._creating = None
         if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            asyncio.get_running_loop().call_later(WARM_UP_S, self._warm_up)
             return ErrorCode.NONE
         _logger.warning("the topic %s cannot be created: %s", topic.name, created.message or created.error.name)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    def _warm_up(self) -> None:
-        """Import what a machine is made of, which takes longer than to answer a request: while the client that has just
-        learned of its coordinator connects to it."""
-        if not self._closed:
-            self._shared()
-            self._make(0)
 
     def _remember(self, key: str) -> int:
         if not self._count:
@@ -239,11 +241,27 @@ class Coordinator(Generic[M]):
     def start(self) -> None:
         """The node serves: load what there is to load."""
         self._started = True
-        self._open_all()
+        if self._count:
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+
+    async def _start(self) -> None:
+        """A broker that has just begun to answer is not held up by what its coordinators have to import."""
+        try:
+            await self._import()
+        finally:
+            self._starting = None
+            self._open_all()
+
+    def _import(self) -> asyncio.Future[None]:
+        """What shards and machines are made of, in a thread: it takes longer than to answer any request."""
+        return self._env.executor.submit(_import_all, ("klamm.coordinator.shard", self._machine_module))
 
     def close(self) -> None:
         """The node stops: whoever waits is answered, and nobody is taken any more."""
         self._closed = True
+        if self._starting is not None:
+            self._starting.cancel()
+            self._starting = None
         self._resign_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _resign_all(self, error: ErrorCode) -> None:

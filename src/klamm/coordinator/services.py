@@ -30,7 +30,15 @@ def group_coordinator(
 
         return GroupMachine(options, env.uuid)
 
-    groups = Coordinator(OFFSETS_TOPIC, make, env=env, replicas=replicas, controller=controller, metadata=metadata)
+    groups = Coordinator(
+        OFFSETS_TOPIC,
+        make,
+        machine_module="klamm.coordinator.groups.machine",
+        env=env,
+        replicas=replicas,
+        controller=controller,
+        metadata=metadata,
+    )
     resolver: RegexResolver | None = None
 
     def resolve(partition: int, effect: object) -> None:
@@ -60,4 +68,12 @@ def transaction_coordinator(
 
         return TxnMachine(Settings.of(options()), producer_ids.take_now)
 
-    return Coordinator(TRANSACTIONS_TOPIC, make, env=env, replicas=replicas, controller=controller, metadata=metadata)
+    return Coordinator(
+        TRANSACTIONS_TOPIC,
+        make,
+        machine_module="klamm.coordinator.transactions.machine",
+        env=env,
+        replicas=replicas,
+        controller=controller,
+        metadata=metadata,
+    )

@@ -341,7 +341,10 @@ class Shard(Generic[M]):
         for one in waiting:
             self._refuse(one.outcome, one.done, error)
         if machine is not None:
-            self._deliver(Outcome(answers=machine.resigned(error)), None)
+            try:
+                self._deliver(Outcome(answers=machine.resigned(error)), None)
+            except Exception:  # what matters is that everybody hears of it
+                _logger.exception("%s-%d: the machine failed while it resigned", self.partition.topic, self.index)
         calls, self._calls = self._calls, {}
         for call in calls:
             if not call.done:

@@ -493,12 +493,15 @@ async def test_a_stop_answers_everybody_and_takes_nobody(site: Site[Ledger]) -> 
     assert await site.coordinator.ensure_topic() is ErrorCode.NONE
 
 
-async def test_a_stop_ends_a_load(site: Site[Ledger]) -> None:
+@pytest.mark.parametrize("turns", [0, 1, 5, 100])
+async def test_a_stop_ends_a_load(site: Site[Ledger], turns: int) -> None:
     for number in range(300):
         site.ask("k", put(f"n{number}", number))
     await site.stop()
     await site.start()
     assert site.coordinator.loading
+    for _ in range(turns):
+        await asyncio.sleep(0)
     site.coordinator.close()
     assert not site.coordinator.loading
 
