@@ -217,10 +217,9 @@ class Coordinator(Generic[M]):
         if topic.min_isr is not None:
             configs.append(("min.insync.replicas", str(min(options.get_int(topic.min_isr), replication))))
         new = NewTopic(topic.name, options.get_int(topic.partitions), replication, configs=configs)
-        importing = self._import()  # while the disk is busy with the topic
+        self._import()  # while the disk is busy with the topic, and the client then with its next request
         try:
             (created,) = await self._controller.create_topics([new])
-            await importing
         finally:
             self._creating = None
         if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
