@@ -8,6 +8,7 @@ Unusual:
 - A batch compressed with zstd is refused before v7, which brought that codec (KIP-110).
 - A batch that its topic wants compressed in another way may have to wait for a thread, and what comes after it for the
   same partition with it (replica.recoding); the answer is then a task's.
+- A compacted topic refuses a batch in which a record has no key, and names these records from v8 on (KIP-467).
 - The usual small request takes a shortcut around the codec (see produce_targets).
 - A first transactional batch waits for its transaction's coordinator (apis.transactional).
 """
@@ -25,6 +26,7 @@ from klamm.log.results import Appended, Rejected
 from klamm.records.batch import CODEC_MASK
 from klamm.replica.produce import ALL, LEADER, NOBODY, Awaited, DelayedProduce
 from klamm.wire.messages.k00_produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -202,6 +204,11 @@ class _Produce:
         self.failed = response.error_code = rejected.code
         response.base_offset = -1
         response.error_message = rejected.message or rejected.code.text or None
+        if rejected.records:
+            response.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+                for index, why in rejected.records
+            ]
         if rejected.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self.ctx.api_version >= _LEADER_HINTS:
             if self.moved is None:
                 self.moved = []

@@ -21,7 +21,7 @@ from klamm.log.results import Appended, Rejected
 from klamm.records.batch import CONTROL, TRANSACTIONAL, BatchError, BatchHeader, read_header
 from klamm.replica.fetch import CONSUMER, Fetched, Limits, Wanted
 from klamm.replica.produce import ALL
-from klamm.replica.recoding import Deferred, Line, Recoder, is_as_wanted
+from klamm.replica.recoding import Deferred, Line, Recoder, wanted_of
 from klamm.replica.verification import Verification, Verifications
 
 UNREADABLE = (OSError, BatchError)
@@ -127,7 +127,7 @@ class Partition:
         """Append one batch of a client; offsets are set in place in `records`. Call `wake` afterwards.
 
         `in_transaction`: the request names its transaction; a first batch needs a `verification` as well.
-        Deferred: the batch, or one before it, has to be compressed anew; `as_is` comes from there."""
+        Deferred: the batch, or one before it, has to be looked at or compressed anew; `as_is` comes from there."""
         log = self.log
         if log is None or self.error:
             return Rejected(self.error, "")
@@ -138,7 +138,7 @@ class Partition:
             return self._too_few_replicas()
         if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL:
             return self._append_transactional(log, records, acks, as_is, in_transaction)
-        if not as_is and (log.config.compression is not None or self.line is not None):
+        if not as_is and (log.config.compression is not None or log.config.compact or self.line is not None):
             return self._append_recoded(log, records, acks)
         result = log.append(records, leader_epoch=self.leader_epoch)
         self.high_watermark = log.end_offset
@@ -153,7 +153,7 @@ class Partition:
     ) -> Appended | Rejected | Deferred:
         if not in_transaction and not as_is:
             return _NO_TRANSACTIONAL_ID
-        if not as_is and (log.config.compression is not None or self.line is not None):
+        if not as_is and (log.config.compression is not None or log.config.compact or self.line is not None):
             return self._append_recoded(log, records, acks)
         try:
             header = read_header(records)
@@ -249,9 +249,7 @@ class Partition:
         )
 
     def _append_recoded(self, log: Log, records: WritableBuffer, acks: int) -> Appended | Rejected | Deferred:
-        wanted = log.config.compression
-        if is_as_wanted(records, wanted) or len(records) > log.config.max_message_bytes:
-            wanted = None  # nothing to do, or nothing that will be stored
+        wanted = wanted_of(records, log.config)
         if self.line is None:
             if wanted is None:
                 return self.append(records, acks, as_is=True)

@@ -216,13 +216,13 @@ async def test_what_grows_too_large_does_not_wait_in_the_line(
     """Else a few kilobytes of requests could take gigabytes."""
     await node.create(compression_type=kind, max_message_bytes="50000")
     outcomes = []
-    recoded = recoding._recoded
+    recoded = recoding._prepared
 
     def seen(*args: Any) -> Any:
         outcomes.append(recoded(*args))
         return outcomes[-1]
 
-    monkeypatch.setattr(recoding, "_recoded", seen)
+    monkeypatch.setattr(recoding, "_prepared", seen)
     batch = tools.batch(bytes(5 << 20), codec=Codec.ZSTD)
     assert len(batch) < 5_000
     (answer,) = await send(node, produce(batch))
