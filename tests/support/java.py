@@ -19,6 +19,7 @@ MAIN = {
     "kafka-cluster": "ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "consumer.ConsoleConsumer",
+    "kafka-consumer-groups": "consumer.group.ConsumerGroupCommand",
     "kafka-console-producer": "ConsoleProducer",
     "kafka-delete-records": "DeleteRecordsCommand",
     "kafka-dump-log": "DumpLogSegments",
