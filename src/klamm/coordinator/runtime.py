@@ -45,6 +45,8 @@ else:
 
 LOADS_AT_A_TIME: Final = 2
 """Shards that read their logs: each holds some megabytes at most, and all of them share the loop."""
+IMPORT_DELAY_S: Final = 0.002
+"""After the topic was created: the answer has left by then, and the client connects to its coordinator."""
 MAX_KEYS: Final = 10_000
 """Keys whose partition is remembered: hashing one as Java does takes longer than all else on the way to its shard."""
 
@@ -217,12 +219,12 @@ class Coordinator(Generic[M]):
         if topic.min_isr is not None:
             configs.append(("min.insync.replicas", str(min(options.get_int(topic.min_isr), replication))))
         new = NewTopic(topic.name, options.get_int(topic.partitions), replication, configs=configs)
-        self._import()  # while the disk is busy with the topic, and the client then with its next request
         try:
             (created,) = await self._controller.create_topics([new])
         finally:
             self._creating = None
         if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            asyncio.get_running_loop().call_later(IMPORT_DELAY_S, self._import_ahead)
             return ErrorCode.NONE
         _logger.warning("the topic %s cannot be created: %s", topic.name, created.message or created.error.name)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -250,6 +252,10 @@ class Coordinator(Generic[M]):
         finally:
             self._starting = None
             self._open_all()
+
+    def _import_ahead(self) -> None:
+        if not self._closed:
+            self._import()
 
     def _import(self) -> asyncio.Future[None]:
         """What shards and machines are made of, in a thread: it takes longer than to answer any request."""
@@ -329,7 +335,8 @@ class Coordinator(Generic[M]):
         if topic_id != self._topic_id or count != self._count:
             self._topic_id, self._count = topic_id, count
             self._slots.clear()
-            self._open_all()
+        if any(change.new is topic for change in delta.changed):
+            self._open_all()  # of some, this broker may have become the leader
         for shard in list(self._shards.values()):
             try:
                 if shard.machine is not None:
