@@ -23,18 +23,14 @@ from support.process import BrokerProcess
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "dev.txt"
 RUN_LIMIT_S = 400
 KAFKA_VERSION = "4.3"
-# The suite expects four partitions, and asks for replicas on broker 0 by its number.
-BROKER_OPTIONS = {"num.partitions": 4, "node.id": 0}
-FILES = ["test_admin_integration.py", "test_consumer_integration.py", "test_producer_integration.py"]
-NEED_GROUPS = {
-    "test_delete_groups",
-    "test_delete_groups_with_errors",
-    "test_describe_group_exists",
-    "test_group",
-    "test_heartbeat_thread",
-    "test_kafka_consumer__offset_commit_resume",
-    "test_kafka_consumer_max_bytes_one_msg",
+# The suite expects four partitions, asks for replicas on broker 0 by its number, and has members with short sessions.
+BROKER_OPTIONS = {
+    "num.partitions": 4,
+    "node.id": 0,
+    "group.min.session.timeout.ms": 1000,
+    "group.initial.rebalance.delay.ms": 0,
 }
+FILES = ["test_admin_integration.py", "test_consumer_integration.py", "test_producer_integration.py"]
 NEED_TRANSACTIONS = {"test_transactional_producer_messages", "test_transactional_producer_offsets"}
 FOR_OLD_BROKERS = {"test_kafka_consumer_offsets_for_time_old"}
 SERVICE = '''\
@@ -96,10 +92,10 @@ def source() -> Path:
     return Path(root)
 
 
-def test_all_that_need_no_groups_or_transactions_pass(
+def test_all_that_need_no_transactions_pass(
     source: Path, start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
-    left_out = NEED_GROUPS | NEED_TRANSACTIONS | FOR_OLD_BROKERS
+    left_out = NEED_TRANSACTIONS | FOR_OLD_BROKERS
     files = [source / "test" / "integration" / name for name in FILES]
     there = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.M)}
     assert left_out <= there, "a test that is left out is not there any more"
