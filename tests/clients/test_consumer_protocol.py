@@ -1,7 +1,8 @@
-"""The consumer protocol (KIP-848) with librdkafka: `group.protocol=consumer`."""
+"""The consumer protocol (KIP-848) with librdkafka and Apache Kafka's consumer: `group.protocol=consumer`."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from support.downloads import FETCH_LIMIT_S
+from support.java import KafkaTools
 from support.process import BrokerProcess
 
 LIMIT_S = 60
@@ -270,3 +273,29 @@ def test_a_group_survives_the_brokers_death(start_broker: Callable[..., BrokerPr
         with closing(committed):
             found = committed.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], 30)
         assert [one.offset for one in found] == [25] * PARTITIONS
+
+
+@pytest.mark.timeout(FETCH_LIMIT_S + 300)
+def test_apache_kafkas_consumer_and_its_tools(
+    kafka_tools: KafkaTools, start_broker: Callable[..., BrokerProcess], topic: str
+) -> None:
+    """They join, describe the group, and read the records of the group that we have written."""
+    broker = start_broker(options={**OPTIONS, "offsets.topic.num.partitions": 1})
+    create(admin_of(broker), topic)
+    values = produce(broker, topic, 40)
+    at = ["--bootstrap-server", broker.bootstrap]
+    arguments = ["--topic", topic, "--group", topic, "--from-beginning", "--max-messages", "40"]
+    read = kafka_tools("kafka-console-consumer", *at, *arguments, "--command-property", "group.protocol=consumer")
+    assert sorted(read.split()) == sorted(value.decode() for value in values)
+    with closing(Member(broker, topic, topic, client_id="me")) as member:
+        until([member], lambda: member.partitions == everything(topic))
+        shown = kafka_tools("kafka-consumer-groups", *at, "--describe", "--group", topic, "--members", "--verbose")
+        assert re.search(rf"{topic}\s+\S+\s+/127.0.0.1\s+me\s+4 ", shown), shown
+    assert broker.stop() == 0
+    (log,) = (broker.data / "topics" / "__consumer_offsets-0").glob("*.log")
+    dumped = kafka_tools("kafka-dump-log", "--offsets-decoder", "--files", str(log))
+    lines = [line for line in dumped.splitlines() if f'"groupId":"{topic}"' in line]
+    assert {int(kind) for line in lines for kind in re.findall(r'key: {"type":"(\d+)"', line)} >= {3, 5, 6, 7, 8}, (
+        dumped
+    )
+    assert '"assignmentEpochs":[' in dumped
