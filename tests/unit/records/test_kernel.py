@@ -514,12 +514,15 @@ def test_no_object_is_left_behind() -> None:
         native.encode_payload(records, 0)
 
     calls()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for _ in range(100):
-        calls()
-    gc.collect()
-    assert sys.getallocatedblocks() - before < 50  # fewer than one for each turn
+    growth = []
+    for _ in range(4):  # others in this process may keep something meanwhile; a leak is there each time
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for _ in range(100):
+            calls()
+        gc.collect()
+        growth.append(sys.getallocatedblocks() - before)
+    assert min(growth) < 50, growth  # fewer than one for each turn
 
 
 def test_no_memory_is_left_behind() -> None:
