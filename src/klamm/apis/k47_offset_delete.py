@@ -43,7 +43,7 @@ def handle(ctx: Context, request: OffsetDeleteRequest) -> Answer:
         places: list[Place] = []
         for topic in request.topics:
             response.topics.append(_answer(ctx, machine, group_id, topic, places))
-        return Outcome(machine.offsets.tombstones(group_id, places), (Given(reply, response),))
+        return Outcome(machine.offsets.tombstones(group_id, places), (Given(reply, response),), only_records=True)
 
     return ctx.broker.groups.call(group_id, decide, refuse)
 

@@ -54,4 +54,4 @@ def delete(machine: GroupMachine, group_id: str, reply: Reply) -> Outcome:
     answer = Answer(reply, DeleteGroupsResponse(results=[result]))
     if code or group is None:
         return Outcome(answers=(answer,))
-    return Outcome(machine.offsets.tombstones(group_id) + group.tombstones(), (answer,))
+    return Outcome(machine.offsets.tombstones(group_id) + group.tombstones(), (answer,), only_records=True)
