@@ -3,6 +3,7 @@ members that behave as a client library does."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -118,8 +119,17 @@ class Shard:
         return {names[topic.topic_id]: topic.partitions for topic in answer.assignment.topic_partitions}
 
     def check_replay(self) -> None:
-        """The log gives the same groups."""
-        groups, replayed = self.reflex.machine.groups, self.reflex.replayed().groups
+        """The log gives the same groups, also when some of it was compacted, with or without its tombstones."""
+        whole = list(self.reflex.log)
+        cut = self.rng.randint(0, len(whole))
+        for start in ([], compacted(whole[:cut], tombstones=True), compacted(whole[:cut], tombstones=False)):
+            self.reflex.log = start + whole[cut if start else 0 :]
+            replayed = self.reflex.replayed().groups
+            self.reflex.log = whole
+            self._compare(replayed)
+
+    def _compare(self, replayed: Mapping[str, Any]) -> None:
+        groups = self.reflex.machine.groups
         assert set(replayed) == set(groups)
         for group_id, group in groups.items():
             again = replayed[group_id]
@@ -132,6 +142,14 @@ class Shard:
         for group in self.reflex.machine.groups.values():
             if isinstance(group, ConsumerGroup):
                 _check(group)
+
+
+def compacted(log: list[Any], *, tombstones: bool) -> list[Any]:
+    """The newest of each key, where it was."""
+    newest = {entry[0]: number for number, entry in enumerate(log)}
+    return [
+        entry for number, entry in enumerate(log) if newest[entry[0]] == number and (tombstones or entry[1] is not None)
+    ]
 
 
 def _check(group: ConsumerGroup) -> None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 REGEX_PAUSE_MS = 10_000
 """Regular expressions of a group are not resolved more often than that, whatever its members bring."""
 
+_QUOTED = 200
+"""Characters of a request that an error message repeats."""
+
 
 class Client(NamedTuple):
     """Who sends a request."""
@@ -189,9 +192,8 @@ class Heartbeat:
             self._dropped_regex = old
             self.records.append(records.regex_gone(group.group_id, old))
         if new and not group.regexes[new] and (problem := regexes.problem_with(new)) is not None:
-            return Refusal(
-                ErrorCode.INVALID_REGULAR_EXPRESSION, f"The regular expression {new!r} is not valid: {problem}"
-            )
+            message = f"The regular expression {new[:_QUOTED]!r} is not valid: {problem[:_QUOTED]}"
+            return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
         return None
 
     def _resolve_regexes(self, new_topics_version: int) -> None:
