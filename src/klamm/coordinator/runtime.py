@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from klamm.coordinator.loading import Loaded
     from klamm.coordinator.machine import Machine, Now, Outcome, Producer
     from klamm.coordinator.records import RecordFormat
-    from klamm.coordinator.shard import Services, Shard
+    from klamm.coordinator.shard import Shard
+    from klamm.coordinator.shared import Services
     from klamm.core.env import Env
     from klamm.log.results import Appended
     from klamm.metadata.image import Image
@@ -160,6 +161,7 @@ class Coordinator(Generic[M]):
         if isinstance(shard, ErrorCode):
             refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             refused.set_exception(BrokerError(shard))
+            refused.exception()  # seen: it is no mistake if nobody waits for it
             return refused
         return shard.run(decide)
 
@@ -303,7 +305,7 @@ class Coordinator(Generic[M]):
     def _shared(self) -> Services:
         if self._services is None:
             from klamm.coordinator.loading import Turns
-            from klamm.coordinator.shard import Services
+            from klamm.coordinator.shared import Services
 
             self._services = Services(
                 env=self._env,

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from klamm.coordinator.calls import Call, as_coordinator
-from klamm.coordinator.loading import Loaded, Turns, load
+from klamm.coordinator.loading import load
 from klamm.coordinator.machine import Machine, Now, Outcome, Producer
-from klamm.coordinator.records import RecordFormat, encode_batch
+from klamm.coordinator.records import encode_batch
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.log.results import Appended, Rejected
 from klamm.metadata.replay import Delta
@@ -28,7 +28,7 @@ from klamm.records.record import ControlType, EndMarker, encode_end_marker
 from klamm.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from klamm.core.env import Env
+    from klamm.coordinator.shared import Services
     from klamm.metadata.image import Image
     from klamm.replica.partition import Partition
     from klamm.wire.schema import Response
@@ -36,24 +36,12 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Machine)
 
 FIRST_RETRY_S: Final = 0.1
-LONGEST_RETRY_S: Final = 30.0
-"""Between two attempts to load a log that cannot be read; the pause doubles."""
+LONGEST_RETRY_S: Final = 10.0
+"""Between two attempts to load what cannot be loaded, or cannot write when it is; the pause doubles."""
 TICK_RETRY_S: Final = 1.0
 """After a tick that failed, which is a mistake in the machine."""
 
 _logger = logging.getLogger(__name__)
-
-
-class Services(NamedTuple):
-    """What the shards of one coordinator share."""
-
-    env: Env
-    loop: asyncio.AbstractEventLoop
-    known: RecordFormat
-    turns: Turns
-    image: Callable[[], Image]
-    on_loaded: Callable[[Loaded], None]
-    on_effect: Callable[[int, object], None]
 
 
 class _Uncommitted(NamedTuple):
@@ -67,23 +55,6 @@ class _Uncommitted(NamedTuple):
 class Shard(Generic[M]):
     """`machine` is there while requests are taken; otherwise `error` says why not."""
 
-    __slots__ = (
-        "_calls",
-        "_epoch",
-        "_last_offset",
-        "_loading",
-        "_make",
-        "_moved",
-        "_services",
-        "_timer",
-        "_timer_due",
-        "_uncommitted",
-        "error",
-        "index",
-        "machine",
-        "partition",
-    )
-
     def __init__(self, index: int, partition: Partition, make: Callable[[], M], services: Services) -> None:
         self.index = index
         self.partition = partition
@@ -92,6 +63,7 @@ class Shard(Generic[M]):
         self._make = make
         self._services = services
         self._epoch = partition.leader_epoch
+        self._failures = 0  # machines that were thrown away since one has written something
         self._last_offset = -1  # of what the machine's state rests on
         self._uncommitted: deque[_Uncommitted] = deque()
         self._calls: dict[Call, None] = {}  # requests that the machine answers later
@@ -134,7 +106,7 @@ class Shard(Generic[M]):
         done: asyncio.Future[None] = self._services.loop.create_future()
         machine = self.machine
         if machine is None:
-            done.set_exception(BrokerError(self.error))
+            _fail(done, self.error)
         else:
             now = self._now()
             self._commit(machine, decide(machine, now), now, done)
@@ -221,9 +193,9 @@ class Shard(Generic[M]):
             self._broken("a record")
             raise
         self._last_offset = result.last_offset
+        self._failures = 0
         self._wait(machine, outcome, done)
-        if partition.waiters:
-            partition.wake()
+        partition.wake()
 
     def _wait(self, machine: M, outcome: Outcome, done: asyncio.Future[None] | None) -> None:
         if self._last_offset < self.partition.high_watermark and not self._uncommitted:
@@ -265,7 +237,7 @@ class Shard(Generic[M]):
             if not call.done:
                 call.set(call.refuse(code))
         if done is not None and not done.done():
-            done.set_exception(BrokerError(code))
+            _fail(done, code)
 
     def _broken(self, what: str) -> None:
         """What is in the log could not be replayed: the machine is not what the log says any more."""
@@ -277,9 +249,9 @@ class Shard(Generic[M]):
     def moved(self, partition: Partition, slot: int) -> None:
         if self._moved is not None:
             self._moved.set()
-        uncommitted = self._uncommitted
-        while uncommitted and uncommitted[0].offset < partition.high_watermark:
-            first = uncommitted.popleft()
+        # Looked up anew each time: what is delivered may bring the machine down, and then all others are refused.
+        while self._uncommitted and self._uncommitted[0].offset < partition.high_watermark:
+            first = self._uncommitted.popleft()
             self._deliver(first.outcome, first.done)
 
     def interrupted(self, partition: Partition, slot: int) -> None:
@@ -308,11 +280,18 @@ class Shard(Generic[M]):
         """Take requests as soon as the log is replayed: at once, if it is empty."""
         log = self.partition.log
         assert self.machine is None and self._loading is None
-        if log is not None and not self.partition.available() and log.start_offset == log.next_offset:
+        if log is None or self.partition.available() or log.start_offset != log.next_offset:
+            self._start_loading()
+            return
+        try:
             self._begin(self._make())
-        else:
-            self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            self._loading = self._services.loop.create_task(self._load())
+        except Exception:
+            self._start_anew(ErrorCode.NOT_COORDINATOR)
+            raise
+
+    def _start_loading(self) -> None:
+        self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._loading = self._services.loop.create_task(self._load())
 
     def resign(self, error: ErrorCode) -> None:
         """Give up for good: whoever waits is answered with this error, and so is who comes later."""
@@ -325,8 +304,8 @@ class Shard(Generic[M]):
         if self.partition.error:
             self.error = error  # another broker leads; this one stays here in case that it leads again
             return
-        self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        self._loading = self._services.loop.create_task(self._load())
+        self._failures += 1
+        self._start_loading()
 
     def _drop(self, error: ErrorCode) -> None:
         """The machine goes, and everybody who waits is told."""
@@ -363,9 +342,10 @@ class Shard(Generic[M]):
             self._commit(machine, machine.loaded(now), now)
 
     async def _load(self) -> None:
-        """Until it works, or until somebody cancels it."""
-        pause_s = FIRST_RETRY_S
+        """Until it works, or until somebody cancels it. Not at once if that has not helped the last time."""
         while True:
+            if self._failures > 1:
+                await asyncio.sleep(min(FIRST_RETRY_S * 2 ** (self._failures - 2), LONGEST_RETRY_S))
             try:
                 if await self._try_to_load():
                     return
@@ -375,8 +355,7 @@ class Shard(Generic[M]):
                 # Even a broken invariant: what is in the log would break it at each start, and the rest of the broker
                 # is none the worse for it.
                 _logger.exception("%s-%d cannot be loaded", self.partition.topic, self.index)
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_RETRY_S)
+            self._failures = max(self._failures, 1) + 1
 
     async def _try_to_load(self) -> bool:
         """False while the log is offline."""
@@ -390,7 +369,11 @@ class Shard(Generic[M]):
             machine = self._make()
             loaded = await load(log, machine, services.known, services.env.executor, self._progress)
             self._loading = None
-            self._begin(machine)
+            try:
+                self._begin(machine)
+            except Exception:
+                _logger.exception("%s-%d cannot begin", self.partition.topic, self.index)
+                self._start_anew(ErrorCode.NOT_COORDINATOR)
         finally:
             services.turns.give_back()
         services.on_loaded(loaded)
@@ -402,3 +385,8 @@ class Shard(Generic[M]):
             await self._moved.wait()
         finally:
             self._moved = None
+
+
+def _fail(future: asyncio.Future[None], code: ErrorCode) -> None:
+    future.set_exception(BrokerError(code))
+    future.exception()  # seen: it is no mistake if nobody waits for it

@@ -174,6 +174,72 @@ async def test_a_shard_that_starts_anew_waits_for_what_is_still_on_its_way_to_th
     assert site.ask("k", get("a")) == 2
 
 
+async def test_an_effect_that_brings_the_machine_down_leaves_nothing_of_what_was_refused_to_be_done(
+    start: Start,
+) -> None:
+    site = await start(log_flush_interval_messages="1")
+    index = site.coordinator.partition_of("k")
+    await site.answer("k", put("a", 1))
+    done: list[object] = []
+
+    def on_effect(partition: int, effect: object) -> None:
+        done.append(effect)
+        site.coordinator._shards[index]._start_anew(ErrorCode.NOT_COORDINATOR)
+
+    site.coordinator.on_effect = on_effect
+    first = site.coordinator.run(index, lambda m, now: Outcome([number_record("b", 1)], effects=["first"]))
+    second = site.coordinator.run(index, lambda m, now: Outcome(effects=["second"]))
+    await first
+    with pytest.raises(BrokerError):
+        await second
+    await site.ready()
+    assert done == ["first"]
+    assert site.ask("k", get("b")) == 1
+
+
+async def test_a_machine_that_cannot_begin_is_not_used(site: Site[Ledger], monkeypatch: pytest.MonkeyPatch) -> None:
+    site.ask("k", put("a", 1))
+    await site.stop()
+    monkeypatch.setattr("klamm.coordinator.shard.FIRST_RETRY_S", 0)
+    original, failed = Ledger.loaded, []
+
+    def loaded(machine: Ledger, now: Now) -> Outcome:
+        if len(failed) < 3:
+            failed.append(machine)
+            raise KeyError("a mistake")
+        return original(machine, now)
+
+    monkeypatch.setattr(Ledger, "loaded", loaded)
+    await site.start()
+    await site.ready()
+    assert len(failed) == 3
+    assert machine_of(site, "k") not in failed
+    assert site.ask("k", get("a")) == 1
+
+
+async def test_a_shard_that_loads_and_cannot_write_pauses_before_it_loads_again(
+    site: Site[Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.ask("k", put("a", 1))
+    await site.stop()
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+            site.disk.failing = errno.ENOSPC if len(pauses) < 4 else 0
+        await sleep(0)
+
+    monkeypatch.setattr("klamm.coordinator.shard.asyncio.sleep", pause)
+    monkeypatch.setattr(Ledger, "loaded", lambda machine, now: Outcome([number_record("b", 2)]))
+    await site.start()
+    site.disk.failing = errno.ENOSPC
+    await site.ready()
+    assert pauses == [0.1, 0.2, 0.4, 0.8]
+    assert machine_of(site, "k").numbers == {"a": 1, "b": 2}
+
+
 # ---- restarts
 
 
