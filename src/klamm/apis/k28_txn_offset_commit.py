@@ -62,6 +62,8 @@ def handle(ctx: Context, request: TxnOffsetCommitRequest) -> Answer:
     def decided(verdict: _Verdict) -> Answer:
         return refuse(verdict.code) if verdict.code else commit()
 
+    if not request.group_id:
+        return refuse(ErrorCode.INVALID_GROUP_ID)
     if not _has_to_ask(ctx, request):
         return commit()
     verdict = _ask(ctx, request)
@@ -71,9 +73,8 @@ def handle(ctx: Context, request: TxnOffsetCommitRequest) -> Answer:
 def _denial(ctx: Context, request: TxnOffsetCommitRequest) -> ErrorCode:
     if not ctx.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if not ctx.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
+    allowed = ctx.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
+    return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def _accepted(ctx: Context, request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse) -> list[Commit]:
