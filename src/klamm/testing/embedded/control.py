@@ -56,8 +56,15 @@ class GuardedFiles(UnsyncedFiles):
             super().make_dirs(path)
 
 
-FOR_TESTS = {"group.initial.rebalance.delay.ms": 0}
-"""Where a test wants something else than a cluster does: no waiting for members that it does not start."""
+FOR_TESTS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.heartbeat.interval.ms": 100,
+    "group.consumer.min.heartbeat.interval.ms": 1,
+    "group.consumer.min.session.timeout.ms": 1,
+}
+"""Where a test wants something else than a cluster does: no waiting for members that it does not start, or for the next
+heartbeat of those that it did; and sessions as short as it likes."""
 
 
 def options_of(order: Order) -> Options:
