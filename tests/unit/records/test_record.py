@@ -1,6 +1,9 @@
 """Records in and out of batches, held against two other implementations."""
 
 import struct
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiokafka.record.default_records import (
@@ -15,7 +18,7 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from klamm.core.errors import ErrorCode
-from klamm.records import batch
+from klamm.records import batch, decoding, encoding
 from klamm.records.batch import BatchError, CorruptBatch
 from klamm.records.compression import Codec
 from klamm.records.record import (
@@ -27,6 +30,7 @@ from klamm.records.record import (
     encode_batch,
     encode_end_marker,
 )
+from support.tools import unavailable
 
 SAMPLES = [
     Record(0, 5_000, b"key", b"value", (("h", b"1"), ("ü", None), ("", b""))),
@@ -40,6 +44,21 @@ blobs = st.none() | st.binary(max_size=40)
 drafts = st.tuples(
     st.integers(-1, 1 << 42), blobs, blobs, st.lists(st.tuples(st.text(max_size=8), blobs), max_size=3).map(tuple)
 )
+
+
+@pytest.fixture(params=["native", "pure"], scope="module", autouse=True)
+def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All of this holds for the native kernel and for its twin."""
+    functions: Any = SimpleNamespace(decode_payload=decoding.decode_payload, encode_payload=encoding.encode_payload)
+    if request.param == "native":
+        try:
+            from klamm.records._native import kernel as functions
+        except ImportError:
+            unavailable("the native kernel is not built")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("klamm.records.record.decode_payload", functions.decode_payload)
+        patch.setattr("klamm.records.record.encode_payload", functions.encode_payload)
+        yield
 
 
 def numbered(rows: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]) -> list[Record]:
