@@ -10,8 +10,10 @@ from klamm.coordinator.groups.machine import GroupMachine
 from klamm.coordinator.groups.members import Joining
 from klamm.coordinator.machine import Now, Outcome, Record
 from klamm.coordinator.records import GROUPS, encode
+from klamm.core.errors import ErrorCode
 from klamm.core.options import Options
 from klamm.wire.messages.k13_leave_group import MemberIdentity
+from klamm.wire.messages.k14_sync_group import SyncGroupResponse
 from klamm.wire.messages.k15_describe_groups import DescribedGroup
 
 PROTOCOLS = {"range": b"\x00\x01range", "roundrobin": b"\x00\x01robin"}
@@ -42,6 +44,8 @@ class GroupDriver:
         self.options = Options.from_mapping(given)
         self.rng = Random(seed)
         self.log: list[tuple[bytes, bytes | None]] = []
+        self.full = False
+        """The log takes nothing."""
         self.now = 100.0
         self.machine = self.fresh()
         self.machine.loaded(self.moment)
@@ -56,6 +60,12 @@ class GroupDriver:
     # ---- what a shard does
 
     def apply(self, outcome: Outcome) -> None:
+        if self.full and outcome.records:
+            assert outcome.only_records, "everything else would cost the machine"
+            for reply, _ in outcome.answers:
+                assert isinstance(reply, Reply)
+                reply.answer = SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
         for record in outcome.records:
             self.log.append(encode(record))
             self.machine.replay(record)

@@ -94,7 +94,7 @@ class ClassicGroups:
         member = group.members[member_id]
         self._rebalances.asks_to_sync(group, member_id)
         if group.phase is State.STABLE:
-            out.answers.append(Answer(reply, synced(group, member)))
+            out.answers.append(Answer(reply, synced(group, member.assignment)))
             return out
         answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out)  # it has asked before
         member.sync = reply
@@ -178,7 +178,7 @@ class ClassicGroups:
             if group is None or group.group_id != group_id:
                 group = ClassicGroup(group_id)
             self._machine.groups[group_id] = group
-        group.saved = record.value
+        group.adopt(record.value)
 
     def without_members(self, group_id: str) -> None:
         """Make the group if it is not there: one that is known for its offsets alone. For their replay."""

@@ -138,15 +138,34 @@ class ClassicGroup:
 
     def record(self) -> Record:
         """The group as it is, for the log. Members are written only with a protocol in use."""
+        return self._record({m.member_id: m.assignment for m in self.members.values()}, self.state_ms)
+
+    def assigned_record(self, assignments: dict[str, bytes], now_ms: int) -> Record:
+        """The group as it will be when these count: see `adopt`. Whom the leader forgot is assigned nothing."""
+        return self._record({member_id: assignments.get(member_id, b"") for member_id in self.members}, now_ms)
+
+    def _record(self, assignments: dict[str, bytes], state_ms: int) -> Record:
+        protocol = self.protocol
+        members = (
+            [] if protocol is None else [m.saved(protocol, assignments[m.member_id]) for m in self.members.values()]
+        )
         value = GroupMetadataValue(
             protocol_type=self.protocol_type,
             generation=self.generation,
-            protocol=self.protocol,
+            protocol=protocol,
             leader=self.leader,
-            current_state_timestamp=self.state_ms,
-            members=[member.saved(self.protocol) for member in self.members.values()] if self.protocol else [],
+            current_state_timestamp=state_ms,
+            members=members,
         )
         return Record(GroupMetadataKey(group=self.group_id), value)
+
+    def adopt(self, saved: GroupMetadataValue) -> None:
+        """The record is in the log. If it is the one that this generation has waited for, its assignments count."""
+        self.saved = saved
+        if self.phase is State.COMPLETING and saved.generation == self.generation:
+            for metadata in saved.members:
+                self.members[metadata.member_id].assignment = metadata.assignment
+            self.enter(State.STABLE, saved.current_state_timestamp)
 
     def restore(self) -> None:
         """Make the group from its record, after loading."""

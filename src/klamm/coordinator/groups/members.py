@@ -141,7 +141,7 @@ class Member:
         except ProtocolError:
             return None
 
-    def saved(self, protocol: str) -> MemberMetadata:
+    def saved(self, protocol: str, assignment: bytes) -> MemberMetadata:
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.instance_id,
@@ -150,7 +150,7 @@ class Member:
             rebalance_timeout=self.rebalance_timeout_ms,
             session_timeout=self.session_timeout_ms,
             subscription=self.protocols[protocol],
-            assignment=self.assignment,
+            assignment=assignment,
         )
 
     def for_leader(self, protocol: str) -> JoinGroupResponseMember:

@@ -57,10 +57,8 @@ def joined(group: ClassicGroup, member_id: str, *, skip_assignment: bool = False
     )
 
 
-def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    return SyncGroupResponse(
-        protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
-    )
+def synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    return SyncGroupResponse(protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=assignment)
 
 
 def answer_join(member: Member, response: JoinGroupResponse, out: Outcome) -> None:
@@ -164,13 +162,12 @@ class Rebalances:
         self._set(group, "sync", group.rebalance_timeout_ms, now)
 
     def assigned(self, group: ClassicGroup, assignments: dict[str, bytes], now: Now, out: Outcome) -> None:
-        """The leader has spoken: the generation is written, and whoever waits is told."""
+        """The leader has spoken: whoever waits is told, once it is written. A generation that is too large to be
+        written stays without assignments, and is the trouble of its own members alone."""
+        out.records.append(group.assigned_record(assignments, now.time_ms))
+        out.only_records = True
         for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
-        group.enter(State.STABLE, now.time_ms)
-        out.records.append(group.record())
-        for member in group.members.values():
-            self._release_sync(group, member, synced(group, member), now, out)
+            self._release_sync(group, member, synced(group, assignments.get(member.member_id, b"")), now, out)
 
     def asks_to_sync(self, group: ClassicGroup, member_id: str) -> None:
         """One less to wait for."""

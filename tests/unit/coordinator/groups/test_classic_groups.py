@@ -236,6 +236,21 @@ def test_a_sync_must_be_of_this_generation_and_protocol(driver: GroupDriver) -> 
     assert driver.sync(member, 1, protocol=("consumer", "range")).error == ErrorCode.NONE
 
 
+def test_a_generation_that_cannot_be_written_is_not_assigned_and_can_be_tried_again(driver: GroupDriver) -> None:
+    leader, other = driver.stable(2)
+    driver.join(leader)
+    generation = driver.join(other).answer.generation_id
+    waiting = driver.sync(other, generation)
+    driver.full = True
+    assert driver.sync(leader, generation, {leader: b"much", other: b"more"}).error == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert waiting.error == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert driver.group().state == "CompletingRebalance"
+    driver.full = False
+    waiting = driver.sync(other, driver.join(other).answer.generation_id)
+    driver.sync(leader, generation, {leader: b"less", other: b"little"})
+    assert waiting.answer.assignment == b"little"
+
+
 # ---- leaving
 
 
