@@ -142,7 +142,7 @@ class Topic:
                 for entry in aborted
             )
             if not dropped:
-                found += records
+                found += [record for record in records if record.offset >= self.log.start_offset]
         return found
 
     def producers(self) -> dict[int, tuple[int, int, int]]:
@@ -169,7 +169,7 @@ class Topic:
         for record in there:
             offsets.setdefault(record.key, []).append(record.offset)
         for key, entry in last.items():
-            if entry.record.offset in offsets.get(key, ()):
+            if entry.record.offset < self.log.start_offset or entry.record.offset in offsets.get(key, ()):
                 continue
             assert entry.record.value is None, f"the last value of {key!r} is lost"
             assert not offsets.get(key), f"{key!r} is back"
