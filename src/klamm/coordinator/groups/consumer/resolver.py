@@ -33,7 +33,13 @@ class RegexResolver:
         assert isinstance(effect, ResolveRegexes), effect
         task = asyncio.get_running_loop().create_task(self._resolve(partition, effect))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            context = {"message": f"regular expressions could not be resolved: {error}", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     async def _resolve(self, partition: int, effect: ResolveRegexes) -> None:
         image = self._image()
