@@ -2,6 +2,7 @@
 
 python -m klamm.testing.sim.run --seed 17 --trace     one seed, with everything that happens in it
 python -m klamm.testing.sim.run --seeds 0-999         many, with the failing ones listed at the end
+python -m klamm.testing.sim.run --transactions ...    the stories of transactional clients instead
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m klamm.testing.sim.run", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, help="run one seed")
     parser.add_argument("--seeds", metavar="FIRST-LAST", help="run many seeds")
+    parser.add_argument("--transactions", action="store_true", help="clients with transactions, and kills only")
     parser.add_argument("--trace", action="store_true", help="print everything that happened")
     options = parser.parse_args(arguments)
     if options.seed is not None:
@@ -24,25 +26,39 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         first, _, last = (options.seeds or "0-99").partition("-")
         seeds = range(int(first), int(last or first) + 1)
-    failed = [seed for seed in seeds if not _run(seed, trace=options.trace)]
+    failed = [seed for seed in seeds if not _run(seed, transactions=options.transactions, trace=options.trace)]
     if len(seeds) > 1:
         _say(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed; failed: {failed or 'none'}")
     return 1 if failed else 0
 
 
-def _run(seed: int, *, trace: bool) -> bool:
+def _run(seed: int, *, transactions: bool, trace: bool) -> bool:
     lines: list[str] = []
     try:
-        outcome = run_seed(seed, trace_into=lines if trace else None)
+        done = (_transactions if transactions else _broker)(seed, lines if trace else None)
     except Exception:  # noqa: BLE001 - a failing seed is the result, whatever it raised
         _say("\n".join(lines))
-        _say(f"seed {seed} FAILED; run it again with: python -m klamm.testing.sim.run --seed {seed} --trace")
+        which = "--transactions " if transactions else ""
+        _say(f"seed {seed} FAILED; run it again with: python -m klamm.testing.sim.run {which}--seed {seed} --trace")
         _say(traceback.format_exc())
         return False
     _say("\n".join(lines))
-    done = f"{outcome.lives} lives, {outcome.records} records, {outcome.events} events"
-    _say(f"seed {seed}: {done}, trace {outcome.digest}")
+    _say(f"seed {seed}: {done}")
     return True
+
+
+def _broker(seed: int, lines: list[str] | None) -> str:
+    outcome = run_seed(seed, trace_into=lines)
+    done = f"{outcome.lives} lives, {outcome.records} records, {outcome.events} events"
+    return f"{done}, trace {outcome.digest}"
+
+
+def _transactions(seed: int, lines: list[str] | None) -> str:
+    from klamm.testing.sim.transactions.story import run_seed
+
+    told = run_seed(seed, trace_into=lines)
+    done = f"{told.kills} kills, {told.committed} of {told.transactions} transactions committed, {told.records} records"
+    return f"{done}, trace {told.digest}"
 
 
 def _say(text: str) -> None:

@@ -16,6 +16,7 @@ from klamm.core.errors import ErrorCode
 from klamm.core.options import Options
 from klamm.records.batch import iter_batches
 from klamm.records.record import ControlType, decode_control, decode_records
+from klamm.replica.recoding import INLINE_BYTES
 from klamm.server.node import Node
 from klamm.testing.sim.broker.client import Client, Lost
 from klamm.testing.sim.broker.lab import error_code
@@ -40,6 +41,8 @@ OPTIONS: Final = {
     "transaction.state.log.num.partitions": "3",
     "offsets.topic.num.partitions": "3",
 }
+LIMIT_S: Final = 3600.0
+"""Of its own time: whatever hangs for ever is found by it."""
 _FETCH_VERSION: Final = 11
 _READ_COMMITTED: Final = 1
 
@@ -133,6 +136,7 @@ class Story:
         self.kills = 0
         self.history = History()
         self._rng = world.random("story")
+        self._recode_inline_bytes = self._rng.choice((0, INLINE_BYTES))  # through threads, or not
         self._process: SimNode | None = None
         self._node: Node | None = None
         self._gate = asyncio.Event()
@@ -229,7 +233,7 @@ class Story:
             if attempt < 2 and self.kills and self._rng.random() < 0.3:
                 self.world.machine(BROKER).disk.faults.crash(self._rng.randint(1, 100), self._kill)
             try:
-                self._node = await process.run(_boot(process))
+                self._node = await process.run(_boot(process, self._recode_inline_bytes))
                 break
             except Killed:
                 self._calm()
@@ -274,8 +278,8 @@ def _config(name: str, value: str) -> Any:
     return CreatableTopicConfig(name=name, value=value)
 
 
-async def _boot(process: SimNode) -> Node:
-    node = Node(process.env, DATA, Options.from_mapping(OPTIONS))
+async def _boot(process: SimNode, recode_inline_bytes: int) -> Node:
+    node = Node(process.env, DATA, Options.from_mapping(OPTIONS), recode_inline_bytes=recode_inline_bytes)
     await node.start()
     return node
 
@@ -310,4 +314,4 @@ def run_seed(seed: int, *, trace_into: list[str] | None = None) -> Told:
             return story
 
         with remarks(world.trace):
-            return world.run(main()).told()
+            return world.run(main(), limit_s=LIMIT_S).told()
