@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klamm.coordinator.machine import Producer
+from klamm.coordinator.machine import Now, Producer
 from klamm.coordinator.transactions.machine import Settings
 from klamm.coordinator.transactions.state import NO_TIMEOUT_MS, State, Transaction
 from klamm.core.errors import ErrorCode
@@ -32,7 +32,7 @@ def next_epoch(producer: Producer) -> Producer:
 def test_a_new_id_gets_a_producer_id_and_epoch_0(driver: Driver) -> None:
     assert driver.init() == (NONE, Producer(100, 0), NOBODY)
     assert driver.init("y").producer == Producer(101, 0)
-    assert driver.state == State.EMPTY
+    assert driver.state() == State.EMPTY
 
 
 def test_each_start_of_a_producer_gets_the_next_epoch(driver: Driver) -> None:
@@ -84,7 +84,7 @@ def test_an_open_transaction_is_aborted_before_the_producer_starts_anew(version:
     driver = Driver(version=version)
     producer = driver.begin(T0, version=version)
     assert driver.init() == (CONCURRENT, NOBODY, NOBODY)
-    assert driver.state == State.PREPARE_ABORT
+    assert driver.state() == State.PREPARE_ABORT
     assert driver.init().error == CONCURRENT, "as long as the markers are not written"
     (markers,) = driver.write_markers()
     assert (markers.committed, markers.partitions, markers.producer) == (False, {"t": (0,)}, next_epoch(producer))
@@ -112,9 +112,9 @@ def test_a_client_that_missed_its_new_producer_id_is_told_again(driver: Driver) 
 
 def test_a_transaction_begins_with_its_first_partitions(driver: Driver) -> None:
     producer = driver.init().producer
-    driver.pass_time(2)
+    driver.wait(2)
     assert driver.add(producer, T0, U0) == NONE
-    driver.pass_time(1)
+    driver.wait(1)
     assert driver.add(producer, T1) == NONE
     txn = driver.txn()
     assert (txn.state, txn.partitions, txn.start_ms) == (State.ONGOING, {"t": (0, 1), "u": (0,)}, START_MS + 2000)
@@ -133,7 +133,7 @@ def test_who_may_not_add_partitions(driver: Driver) -> None:
     assert driver.add(Producer(producer.id + 1, producer.epoch)) == WRONG_ID
     assert driver.add(producer, id_="y") == WRONG_ID
     assert driver.add(producer, id_="") == ErrorCode.INVALID_REQUEST
-    driver.end(producer)
+    driver.finish(producer)
     assert driver.add(next_epoch(producer)) == CONCURRENT
     driver.write_markers()
     assert driver.add(next_epoch(producer)) == NONE
@@ -145,7 +145,7 @@ def test_partitions_are_verified_one_by_one(driver: Driver) -> None:
     assert driver.verify(next_epoch(producer), T0, T1) == [FENCED, FENCED]
     assert driver.verify(Producer(5, 0), T0) == [WRONG_ID]
     assert driver.verify(producer, T0, id_="y") == [WRONG_ID]
-    driver.end(producer, version=0)
+    driver.finish(producer, version=0)
     assert driver.verify(producer, T0) == [CONCURRENT]
     driver.write_markers()
     assert driver.verify(producer, T0) == [ErrorCode.TRANSACTION_ABORTABLE]
@@ -157,25 +157,25 @@ def test_partitions_are_verified_one_by_one(driver: Driver) -> None:
 @pytest.mark.parametrize("committed", [True, False])
 def test_without_new_epochs_a_repeated_end_is_the_same_as_the_first(driver: Driver, committed: bool) -> None:
     producer = driver.begin(T0, U0, version=0)
-    assert driver.end(producer, committed, version=0) == (NONE, NOBODY)
-    assert driver.end(producer, committed, version=0).error == CONCURRENT
+    assert driver.finish(producer, committed, version=0) == (NONE, NOBODY)
+    assert driver.finish(producer, committed, version=0).error == CONCURRENT
     (markers,) = driver.write_markers()
     assert (markers.producer, markers.committed, markers.version) == (producer, committed, 0)
     assert markers.partitions == {"t": (0,), "u": (0,)}
-    assert driver.end(producer, committed, version=0) == (NONE, NOBODY)
-    assert driver.end(producer, not committed, version=0).error == INVALID_STATE
+    assert driver.finish(producer, committed, version=0) == (NONE, NOBODY)
+    assert driver.finish(producer, not committed, version=0).error == INVALID_STATE
     assert driver.add(producer, version=0) == NONE, "the next one"
     assert driver.txn().partitions == {"t": (0,)}
 
 
 def test_without_new_epochs_there_must_be_something_to_end(driver: Driver) -> None:
     producer = driver.init().producer
-    assert driver.end(producer, True, version=0).error == INVALID_STATE
-    assert driver.end(producer, False, version=0).error == INVALID_STATE
-    assert driver.end(next_epoch(producer), version=0).error == FENCED
-    assert driver.end(Producer(5, 0), version=0).error == WRONG_ID
-    assert driver.end(producer, id_="y", version=0).error == WRONG_ID
-    assert driver.end(producer, id_="", version=0).error == ErrorCode.INVALID_REQUEST
+    assert driver.finish(producer, True, version=0).error == INVALID_STATE
+    assert driver.finish(producer, False, version=0).error == INVALID_STATE
+    assert driver.finish(next_epoch(producer), version=0).error == FENCED
+    assert driver.finish(Producer(5, 0), version=0).error == WRONG_ID
+    assert driver.finish(producer, id_="y", version=0).error == WRONG_ID
+    assert driver.finish(producer, id_="", version=0).error == ErrorCode.INVALID_REQUEST
 
 
 # ---- EndTxn, protocol 2
@@ -185,12 +185,12 @@ def test_without_new_epochs_there_must_be_something_to_end(driver: Driver) -> No
 def test_each_end_gives_the_producer_a_new_epoch(driver: Driver, committed: bool) -> None:
     producer = driver.begin(T0)
     bumped = next_epoch(producer)
-    assert driver.end(producer, committed) == (NONE, bumped)
-    assert driver.end(producer, committed).error == CONCURRENT
+    assert driver.finish(producer, committed) == (NONE, bumped)
+    assert driver.finish(producer, committed).error == CONCURRENT
     (markers,) = driver.write_markers()
     assert (markers.producer, markers.committed, markers.version) == (bumped, committed, 2)
-    assert driver.end(producer, committed) == (NONE, bumped), "a repeated one"
-    assert driver.end(producer, not committed).error == INVALID_STATE
+    assert driver.finish(producer, committed) == (NONE, bumped), "a repeated one"
+    assert driver.finish(producer, not committed).error == INVALID_STATE
     assert driver.add(producer) == FENCED
     assert driver.add(bumped) == NONE
 
@@ -198,45 +198,45 @@ def test_each_end_gives_the_producer_a_new_epoch(driver: Driver, committed: bool
 def test_kafkas_table_of_ends_without_partitions(driver: Driver) -> None:
     """By state, then abort and commit: of the epoch before, of the epoch now."""
     producer = driver.init().producer
-    assert driver.end(Producer(producer.id, -1), False).error == FENCED
-    assert driver.end(producer, True).error == INVALID_STATE
-    aborted = driver.end(producer, False)
-    assert aborted == (NONE, next_epoch(producer)) and driver.state == State.PREPARE_ABORT
+    assert driver.finish(Producer(producer.id, -1), False).error == FENCED
+    assert driver.finish(producer, True).error == INVALID_STATE
+    aborted = driver.finish(producer, False)
+    assert aborted == (NONE, next_epoch(producer)) and driver.state() == State.PREPARE_ABORT
     driver.write_markers()
 
-    assert driver.state == State.COMPLETE_ABORT
+    assert driver.state() == State.COMPLETE_ABORT
     now = aborted.producer
-    assert driver.end(producer, False) == (NONE, now)
-    assert driver.end(producer, True).error == INVALID_STATE
-    assert driver.end(now, True).error == INVALID_STATE
-    now = driver.end(now, False).producer
+    assert driver.finish(producer, False) == (NONE, now)
+    assert driver.finish(producer, True).error == INVALID_STATE
+    assert driver.finish(now, True).error == INVALID_STATE
+    now = driver.finish(now, False).producer
     driver.write_markers()
 
     driver.add(now)
-    then, now = now, driver.end(now, True).producer
+    then, now = now, driver.finish(now, True).producer
     driver.write_markers()
-    assert driver.state == State.COMPLETE_COMMIT
-    assert driver.end(then, False).error == INVALID_STATE
-    assert driver.end(then, True) == (NONE, now)
-    assert driver.end(now, True).error == INVALID_STATE
-    assert driver.end(now, False).error == NONE
-    assert driver.end(Producer(55, 0), False).error == CONCURRENT
+    assert driver.state() == State.COMPLETE_COMMIT
+    assert driver.finish(then, False).error == INVALID_STATE
+    assert driver.finish(then, True) == (NONE, now)
+    assert driver.finish(now, True).error == INVALID_STATE
+    assert driver.finish(now, False).error == NONE
+    assert driver.finish(Producer(55, 0), False).error == CONCURRENT
     driver.write_markers()
-    assert driver.end(Producer(55, 0), False).error == WRONG_ID
-    assert driver.end(Producer(now.id, now.epoch + 7), False).error == FENCED
+    assert driver.finish(Producer(55, 0), False).error == WRONG_ID
+    assert driver.finish(Producer(now.id, now.epoch + 7), False).error == FENCED
 
 
 def test_the_last_epoch_ends_with_another_producer_id(driver: Driver) -> None:
     old = Producer(7, LAST_EPOCH)
     driver.put(Transaction("x", old, 1000, START_MS))
     assert driver.add(old) == NONE
-    assert driver.end(old) == (NONE, Producer(100, 0))
+    assert driver.finish(old) == (NONE, Producer(100, 0))
     driver.crash()
     (markers,) = driver.write_markers()
     assert markers.producer == Producer(7, LAST_EPOCH + 1)
     assert driver.txn().producer == Producer(100, 0)
-    assert driver.end(old) == (NONE, Producer(100, 0)), "a repeated one"
-    assert driver.end(old, False).error == INVALID_STATE
+    assert driver.finish(old) == (NONE, Producer(100, 0)), "a repeated one"
+    assert driver.finish(old, False).error == INVALID_STATE
     assert driver.add(old) == WRONG_ID
     assert driver.add(Producer(100, 0)) == NONE
 
@@ -246,8 +246,8 @@ def test_an_end_that_needs_a_producer_id_waits_for_it(driver: Driver) -> None:
     driver.put(Transaction("x", old, 1000, START_MS))
     driver.add(old)
     driver.next_id = None
-    assert driver.end(old).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert driver.state == State.ONGOING
+    assert driver.finish(old).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert driver.state() == State.ONGOING
 
 
 # ---- time
@@ -257,13 +257,13 @@ def test_an_end_that_needs_a_producer_id_waits_for_it(driver: Driver) -> None:
 def test_a_transaction_is_aborted_when_its_time_is_over(version: int) -> None:
     driver = Driver(version=version)
     producer = driver.begin(T0, timeout_ms=5000, version=version)
-    driver.pass_time(5)
-    assert driver.state == State.ONGOING
-    driver.pass_time(0.01)
-    assert driver.state == State.PREPARE_ABORT
+    driver.wait(5)
+    assert driver.state() == State.ONGOING
+    driver.wait(0.01)
+    assert driver.state() == State.PREPARE_ABORT
     (markers,) = driver.write_markers()
     assert (markers.producer, markers.committed) == (next_epoch(producer), False)
-    assert driver.end(producer, True, version=version).error in (FENCED, INVALID_STATE)
+    assert driver.finish(producer, True, version=version).error in (FENCED, INVALID_STATE)
     assert driver.add(producer, version=version) == FENCED
     goes_on = driver.init(expected=producer)
     assert goes_on.error == (NONE if version else FENCED), "with protocol 2 the client may recover by itself (KIP-890)"
@@ -271,10 +271,10 @@ def test_a_transaction_is_aborted_when_its_time_is_over(version: int) -> None:
 
 def test_time_limits_are_those_of_the_transaction_and_outlive_a_restart(driver: Driver) -> None:
     driver.begin(T0, timeout_ms=5000)
-    driver.pass_time(3)
+    driver.wait(3)
     driver.crash()
-    driver.pass_time(2.5)
-    assert driver.state == State.PREPARE_ABORT
+    driver.wait(2.5)
+    assert driver.state() == State.PREPARE_ABORT
 
 
 def test_a_clock_that_was_set_delays_an_abort_by_the_interval_at_most() -> None:
@@ -285,8 +285,8 @@ def test_a_clock_that_was_set_delays_an_abort_by_the_interval_at_most() -> None:
     due = driver.machine.next_due
     assert due is not None and due <= driver.now.monotonic + 2
     driver.now = now._replace(monotonic=due, time_ms=now.time_ms + 60_001)
-    driver._apply(driver.machine.tick(driver.now))
-    assert driver.state == State.PREPARE_ABORT
+    driver.do(lambda machine, now: machine.tick(now))
+    assert driver.state() == State.PREPARE_ABORT
 
 
 def test_each_transaction_has_its_own_limit(driver: Driver) -> None:
@@ -294,7 +294,7 @@ def test_each_transaction_has_its_own_limit(driver: Driver) -> None:
         driver.add(driver.init(transactional_id, timeout_ms=timeout_ms).producer, id_=transactional_id)
     aborted = []
     for _ in range(10):
-        driver.pass_time(1)
+        driver.wait(1)
         aborted.append("".join(markers.transactional_id for markers in driver.write_markers()))
     assert aborted == ["", "", "", "a", "", "", "c", "", "", "b"]
 
@@ -307,15 +307,15 @@ def test_an_id_that_nobody_uses_is_forgotten() -> None:
     driver = Driver(settings=Settings(expiration_ms=10_000, expiration_interval_ms=4000))
     driver.init("idle")
     driver.begin(T0, timeout_ms=900_000)
-    driver.pass_time(6)
+    driver.wait(6)
     driver.init("used")
-    driver.pass_time(7)
+    driver.wait(7)
     assert list(driver.machine.transactions) == ["x", "used"]
     assert driver.log[-1][1] is None
     driver.crash()
-    driver.pass_time(1000)
+    driver.wait(1000)
     driver.write_markers()
-    driver.pass_time(20)
+    driver.wait(20)
     assert driver.machine.transactions == {} and driver.machine.next_due is None
 
 
@@ -323,11 +323,10 @@ def test_many_that_are_due_at_once_are_done_in_batches(driver: Driver) -> None:
     names = [f"{n}-" + "x" * 20_000 for n in range(40)]
     for name in names:
         driver.add(driver.init(name, timeout_ms=1000).producer, id_=name)
-    driver.now = driver.now._replace(monotonic=5.0, time_ms=START_MS + 5000)
-    outcome = driver.machine.tick(driver.now)
-    assert 0 < len(outcome.records) < len(names)
-    driver._apply(outcome)
-    driver.pass_time(0)
+    driver.now = Now(driver.now.monotonic + 5, START_MS + 5000)
+    driver.do(lambda machine, now: machine.tick(now))
+    assert 0 < len(driver.effects) < len(names)
+    driver.wait(0)
     assert len(driver.effects) == len(names)
 
 
@@ -346,11 +345,11 @@ def test_two_phase_commit_has_to_be_allowed(driver: Driver) -> None:
 def test_a_transaction_of_two_phases_has_no_time_limit(two_phase: Driver) -> None:
     two_phase.begin(T0, two_phase=True, timeout_ms=0)
     assert two_phase.txn().timeout_ms == NO_TIMEOUT_MS
-    two_phase.pass_time(10_000_000)
-    assert two_phase.state == State.ONGOING
+    two_phase.wait(10_000_000)
+    assert two_phase.state() == State.ONGOING
     two_phase.crash()
-    two_phase.pass_time(10_000_000)
-    assert two_phase.state == State.ONGOING
+    two_phase.wait(10_000_000)
+    assert two_phase.state() == State.ONGOING
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -362,16 +361,16 @@ def test_a_prepared_transaction_that_is_kept_is_ended_by_the_next_producer(two_p
     third = two_phase.init(keep=True, timeout_ms=1000)
     assert third == (NONE, Producer(first.id, first.epoch + 2), first)
     assert two_phase.txn().timeout_ms == NO_TIMEOUT_MS
-    assert two_phase.add(first) == two_phase.end(first).error == FENCED
-    assert two_phase.end(second.producer).error == FENCED
+    assert two_phase.add(first) == two_phase.finish(first).error == FENCED
+    assert two_phase.finish(second.producer).error == FENCED
     assert two_phase.add(third.producer, T1) == INVALID_STATE, "it may only be ended"
     assert two_phase.verify(third.producer, T0) == [INVALID_STATE]
-    ended = two_phase.end(third.producer, committed)
+    ended = two_phase.finish(third.producer, committed)
     assert ended == (NONE, Producer(first.id, first.epoch + 3))
     two_phase.crash()
     (markers,) = two_phase.write_markers()
     assert (markers.producer, markers.committed) == (next_epoch(first), committed)
-    assert two_phase.end(third.producer, committed) == ended, "a repeated one"
+    assert two_phase.finish(third.producer, committed) == ended, "a repeated one"
     assert two_phase.add(ended.producer) == NONE
 
 
@@ -398,7 +397,7 @@ def test_a_producer_that_keeps_a_transaction_may_run_out_of_epochs_too(two_phase
     assert two_phase.init(keep=True, two_phase=True) == (NONE, Producer(7, LAST_EPOCH), first)
     assert two_phase.init(keep=True, two_phase=True) == (NONE, Producer(100, 0), first)
     two_phase.crash()
-    assert two_phase.end(Producer(100, 0)) == (NONE, Producer(100, 1))
+    assert two_phase.finish(Producer(100, 0)) == (NONE, Producer(100, 1))
     (markers,) = two_phase.write_markers()
     assert markers.producer == next_epoch(first)
     assert two_phase.txn().producer == Producer(100, 1)
@@ -407,7 +406,7 @@ def test_a_producer_that_keeps_a_transaction_may_run_out_of_epochs_too(two_phase
 def test_a_client_of_protocol_1_can_end_what_it_kept(two_phase: Driver) -> None:
     first = two_phase.begin(T0, two_phase=True)
     second = two_phase.init(two_phase=True, keep=True).producer
-    assert two_phase.end(second, version=0) == (NONE, NOBODY)
+    assert two_phase.finish(second, version=0) == (NONE, NOBODY)
     (markers,) = two_phase.write_markers()
     assert markers.producer == first
     assert two_phase.txn().producer == second
@@ -418,16 +417,16 @@ def test_a_client_of_protocol_1_can_end_what_it_kept(two_phase: Driver) -> None:
 
 def test_what_was_decided_goes_on_after_a_crash(driver: Driver) -> None:
     producer = driver.begin(T0)
-    driver.end(producer)
+    driver.finish(producer)
     lost = driver.effects[0]
     driver.crash()
     assert driver.effects == [lost]
     driver.write_markers()
-    assert driver.state == State.COMPLETE_COMMIT
+    assert driver.state() == State.COMPLETE_COMMIT
 
 
 def test_markers_that_were_written_twice_complete_it_once(driver: Driver) -> None:
-    bumped = driver.end(driver.begin(T0)).producer
+    bumped = driver.finish(driver.begin(T0)).producer
     late = driver.effects[0]
     driver.effects.append(late)
     driver.write_markers()
@@ -435,4 +434,4 @@ def test_markers_that_were_written_twice_complete_it_once(driver: Driver) -> Non
     written = len(driver.log)
     driver.effects.append(late)
     driver.write_markers()
-    assert driver.state == State.ONGOING and len(driver.log) == written
+    assert driver.state() == State.ONGOING and len(driver.log) == written
