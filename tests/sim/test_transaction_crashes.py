@@ -9,7 +9,7 @@ import pytest
 
 from klamm.testing.sim.transactions.story import run_seed
 
-IN_EVERY_RUN = 40
+IN_EVERY_RUN = 30
 SOAK_FIRST, SOAK_END = map(int, os.environ.get("KLAMM_SOAK_SEEDS", "100:1000").split(":"))
 STEP = 50
 
