@@ -70,7 +70,7 @@ class Harness:
             env,
             self.folder,
             config_for=lambda topic: log_config(self.publisher.image, topic, live.current),
-            topic_id_for=lambda topic, index: None,
+            topic_id_for=self._topic_id,
         )
         replicas = ReplicaManager(NODE, self.logs, options)
         self.publisher.subscribe(replicas.apply)
@@ -103,6 +103,10 @@ class Harness:
         txn_markers.connect(self.broker)
         self.broker.groups.start()
         self.broker.transactions.start()
+
+    def _topic_id(self, topic: str, index: int) -> bytes | None:
+        state = self.publisher.image.topics.get(topic)
+        return state.id if state is not None and index < len(state.partitions) else None
 
     async def stop(self) -> None:
         self.broker.groups.close()

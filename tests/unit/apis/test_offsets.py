@@ -9,6 +9,7 @@ import pytest
 
 from klamm.apis.api import Operation, ResourceType
 from klamm.controller import TopicToDelete
+from klamm.core.env.real import real_env
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -22,6 +23,7 @@ from klamm.wire.messages.k09_offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.k16_list_groups import ListGroupsRequest
 from klamm.wire.messages.k47_offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -297,3 +299,19 @@ async def test_who_may_not_delete_of_the_group_deletes_nothing(node: Any, tools:
     assert await delete(node, 0) == (0, {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
     node.broker.authorizer = None
     assert await committed(node) == {0: 1}
+
+
+async def test_everything_is_there_again_after_a_restart(node: Any) -> None:
+    await commit(node, 9, {0: 10, 1: 20})
+    await commit(node, 9, {2: 30}, group="h")
+    await delete(node, 1)
+    await commit(node, 4, {0: 7}, group="old", retention_time_ms=3_600_000)
+    before = {group: store_of(node, group).durable() for group in ("g", "h", "old")}
+    await node.stop()
+    node.env = real_env(seed=2)
+    await node.start()
+    assert (await node.call(ListGroupsRequest(), 5)).error_code in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    await settled(node, lambda: not node.broker.groups.loading)
+    assert {group.group_id for group in (await node.call(ListGroupsRequest(), 5)).groups} == {"g", "h", "old"}
+    assert await committed(node) == {0: 10}
+    assert {group: store_of(node, group).durable() for group in before} == before

@@ -80,11 +80,14 @@ async def commit(
     return [partition.error_code for partition in response.topics[0].partitions]
 
 
-async def end(node: Any, version: int, producer: Producer, *, committed: bool) -> None:
+async def end(node: Any, version: int, producer: Producer, *, committed: bool) -> Producer:
+    """The producer as it goes on: with another epoch, in transaction protocol 2."""
     request = EndTxnRequest(
         transactional_id="x", producer_id=producer.id, producer_epoch=producer.epoch, committed=committed
     )
-    assert (await node.call(request, 5 if version >= ADDS else 3)).error_code == 0
+    answer = await node.call(request, 5 if version >= ADDS else 3)
+    assert answer.error_code == 0
+    return Producer(answer.producer_id, answer.producer_epoch) if version >= ADDS else producer
 
 
 async def fetched(node: Any, *, stable: bool = False) -> tuple[int, int]:
@@ -116,6 +119,19 @@ async def test_offsets_count_when_the_transaction_is_committed(node: Any, versio
     await end(node, version, producer, committed=committed)
     await settled(node)
     assert await fetched(node) == (6 if committed else -1, 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_one_transaction_follows_another(node: Any, version: int) -> None:
+    producer = await init(node)
+    for offset in range(1, 6):
+        if version < ADDS:
+            await add_offsets(node, producer)
+        assert await commit(node, version, producer, offset=offset) == [0]
+        committed = offset % 2 == 1
+        producer = await end(node, version, producer, committed=committed)
+        await settled(node)
+        assert await fetched(node) == (offset if committed else offset - 1, 0)
 
 
 async def test_the_group_is_there_while_its_first_offsets_are_pending(node: Any) -> None:

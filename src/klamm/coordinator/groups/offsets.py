@@ -15,6 +15,7 @@ from klamm.coordinator.groups.offsets_store import OffsetStore, Place
 from klamm.coordinator.groups.offsets_sweep import Sweep, tombstone
 from klamm.coordinator.machine import Answer, Now, Outcome, Producer, Record, Reply
 from klamm.core.errors import ErrorCode
+from klamm.core.ids import ZERO_UUID
 from klamm.wire.messages.coordinator import OffsetCommitKey, OffsetCommitValue
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class Offsets:
                 if code := verdict(commit.topic, commit.topic_id, commit.asked.partition_index):
                     return _refused(commits, _for_client(code, who), response, reply)
         max_metadata = self._machine.options().get_int("offset.metadata.max.bytes")
-        expire_ms = _NEVER if retention_ms == _BROKERS_RETENTION else now.time_ms + retention_ms
+        expires = retention_ms != _BROKERS_RETENTION
+        expire_ms = now.time_ms + retention_ms if expires else _NEVER
         records = []
         for topic, topic_id, asked, answer in commits:
             metadata = asked.committed_metadata or ""
@@ -100,7 +102,7 @@ class Offsets:
                 metadata=metadata,
                 commit_timestamp=now.time_ms,
                 expire_timestamp=expire_ms,
-                topic_id=topic_id,
+                topic_id=ZERO_UUID if expires else topic_id,  # no version of the record has both
             )
             records.append(Record(key, value))
         return Outcome(records, (Answer(reply, response),), producer=who.producer, only_records=True)
