@@ -233,3 +233,12 @@ def test_deleting_asks_first(klamm_group: Run, broker: klamm.testing.Broker, top
         "delete", "precious", code=2
     )
     assert offsets(klamm_group, "precious") == {0: 1}
+
+
+def test_shells_complete_names_of_groups(
+    broker: klamm.testing.Broker, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KLAMM_COMPLETION_MS", "60000")  # however busy this machine is
+    commit(broker, "completed", topic, 1)
+    assert main(["__complete", "zsh", "group", "describe", "comp"]) == 0
+    assert capsys.readouterr().out == "completed\tEmpty\n"

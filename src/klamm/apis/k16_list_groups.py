@@ -25,16 +25,13 @@ def _list(ctx: Context, request: ListGroupsRequest) -> Sliced[ListGroupsResponse
     states = {state.strip().lower() for state in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
     sees_all = ctx.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    groups: list[ListedGroup] = []
-    since_pause = 0
-    for _, machine in ctx.broker.groups.shards():
-        found = list(listed(machine, states, types))
-        groups += (group for group in found if sees_all or _may_see(ctx, group))
-        since_pause += len(found)
-        if since_pause >= _GROUPS_PER_SLICE:
-            since_pause = 0
-            yield
-    return ListGroupsResponse(throttle_time_ms=ctx.throttle_time_ms, groups=groups)
+    there = [group for _, machine in ctx.broker.groups.shards() for group in machine.groups.values()]
+    found: list[ListedGroup] = []
+    for first in range(0, len(there), _GROUPS_PER_SLICE):
+        part = listed(there[first : first + _GROUPS_PER_SLICE], states, types)
+        found += (group for group in part if sees_all or _may_see(ctx, group))
+        yield
+    return ListGroupsResponse(throttle_time_ms=ctx.throttle_time_ms, groups=found)
 
 
 def _may_see(ctx: Context, group: ListedGroup) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from klamm.coordinator.machine import Answer, Outcome, Reply
@@ -12,15 +12,16 @@ from klamm.wire.messages.k16_list_groups import ListedGroup
 from klamm.wire.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
 if TYPE_CHECKING:
+    from klamm.coordinator.groups.group import Group
     from klamm.coordinator.groups.machine import GroupMachine
 
 CLASSIC = "classic"
 DEAD = "Dead"
 
 
-def listed(machine: GroupMachine, states: Collection[str], types: Collection[str]) -> Iterator[ListedGroup]:
-    """The groups of a shard in one of these states and of one of these types, both in lower case; none given: any."""
-    for group in machine.groups.values():
+def listed(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> Iterator[ListedGroup]:
+    """Those in one of these states and of one of these types, both in lower case; none given: any."""
+    for group in groups:
         state = group.state
         if (not states or state.lower() in states) and (not types or group.type in types):
             yield ListedGroup(
