@@ -62,6 +62,8 @@ class ClassicGroup:
         self.to_sync: set[str] = set()
         self.grew = False
         """A member came while the first rebalance was being put off."""
+        self.delay_over = False
+        """It is not put off any more, but for those who are to come back with their id."""
         self.remaining_ms = 0
         """For how much longer the first rebalance may be put off."""
         self._offered: Counter[str] = Counter()
@@ -304,6 +306,10 @@ class ClassicGroup:
     def is_first_rebalance(self) -> bool:
         """It was empty, and waits a little for more members."""
         return self.phase is State.PREPARING and self.before is State.EMPTY
+
+    @property
+    def is_delayed(self) -> bool:
+        return self.is_first_rebalance and not self.delay_over
 
     def next_generation(self, now_ms: int) -> None:
         self.generation += 1

@@ -31,6 +31,11 @@ PART = "classic"
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a new member waits for a rebalance at most. It sends no heartbeats, and may be long gone."""
 
+RETURN_MS = 500
+"""How long the first rebalance waits, beyond its delay, for members that were told to come back with their id. Kafka
+does not wait for them: without a delay, a group whose members start together begins with a few of them, and the rest
+has to wait for the heartbeats of those."""
+
 _LEAST_PAUSE_MS = 1000
 """Between two looks at a rebalance that nobody joins, however little time its members gave it."""
 
@@ -124,7 +129,7 @@ class Rebalances:
         _log.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation, reason)
         if group.is_first_rebalance:
             delay_ms = max(self._options().get_int("group.initial.rebalance.delay.ms"), 0)
-            group.grew = False
+            group.grew = group.delay_over = False
             group.remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             self._set(group, "initial", delay_ms, now)
         elif group.all_joined:
@@ -133,7 +138,7 @@ class Rebalances:
             self._set(group, "join", group.rebalance_timeout_ms, now)
 
     def complete_if_ready(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        if group.phase is State.PREPARING and not group.is_first_rebalance and group.all_joined:
+        if group.phase is State.PREPARING and not group.is_delayed and group.all_joined:
             self._complete(group, now, out)
 
     def _complete(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
@@ -211,13 +216,16 @@ class Rebalances:
 
     def _initial_over(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
         """Put it off once more while members keep coming, within the rebalance time-out."""
-        if not group.grew or not group.remaining_ms:
+        if group.grew and group.remaining_ms and not group.delay_over:
+            group.grew = False
+            delay_ms = min(max(self._options().get_int("group.initial.rebalance.delay.ms"), 0), group.remaining_ms)
+            group.remaining_ms -= delay_ms
+            self._set(group, "initial", delay_ms, now)
+        elif group.pending and not group.delay_over:
+            group.delay_over = True
+            self._set(group, "initial", RETURN_MS, now)
+        else:
             self._complete(group, now, out)
-            return
-        group.grew = False
-        delay_ms = min(max(self._options().get_int("group.initial.rebalance.delay.ms"), 0), group.remaining_ms)
-        group.remaining_ms -= delay_ms
-        self._set(group, "initial", delay_ms, now)
 
     def _sync_over(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
         gone = sorted(group.to_sync)

@@ -71,6 +71,27 @@ def test_the_first_rebalance_is_not_put_off_beyond_the_rebalance_timeout() -> No
     assert all(reply.done and reply.answer.generation_id == 1 for reply in replies)
 
 
+def test_the_first_rebalance_waits_a_moment_for_those_who_are_to_come_back_with_their_id(driver: GroupDriver) -> None:
+    asked = [driver.join() for _ in range(3)]
+    first = driver.join(asked[0].answer.member_id)
+    driver.tick()
+    second = driver.join(asked[1].answer.member_id)
+    driver.advance(0.4)
+    assert not first.done and not second.done
+    third = driver.join(asked[2].answer.member_id)
+    assert {reply.answer.generation_id for reply in (first, second, third)} == {1}, "at once, when all are back"
+
+
+def test_who_does_not_come_back_holds_the_first_rebalance_up_for_half_a_second(driver: GroupDriver) -> None:
+    driver.join()
+    first = driver.enter()
+    driver.advance(0.3)
+    driver.join()
+    assert not first.done
+    driver.advance(0.3)
+    assert first.answer.generation_id == 1
+
+
 def test_a_member_that_is_not_known_is_told_so(driver: GroupDriver) -> None:
     assert driver.join("nobody").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert "g" not in driver.machine.groups
