@@ -1,167 +1,59 @@
-/* KeyMap, add_keys, filter_records, keyless: the native side of klamm.records.filter, which says what they do. */
+/* add_keys, filter_records, keyless: the native side of klamm.records.filter, which says what they do. */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "module.h"
-#include <structmember.h>
 
-/* KeyMap */
+/* Records that were read and are still to be dealt with, in their order. */
 
-bool key_map_take(struct key_map *keys)
+struct seen {
+    struct record record;
+    struct hashed key; /* if it has one */
+};
+
+struct ahead {
+    struct walk *walk;
+    const struct keymap *map;
+    struct seen ring[KEYMAP_AHEAD];
+    size_t in, out;    /* how many have come and gone */
+    enum damage wrong; /* behind those that have come */
+};
+
+/* The next record, NULL after the last one that is sound. Reads on as far as may be, and hashes the keys. */
+static const struct seen *next_seen(struct ahead *ahead)
 {
-    if (!keys->busy)
-        return true;
-    PyErr_SetString(PyExc_RuntimeError, "another thread is at work with this KeyMap");
-    return false;
-}
-
-static PyObject *key_map_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"memory_bytes", "seed", NULL};
-    Py_ssize_t memory_bytes;
-    Py_buffer seed;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ny*:KeyMap", names, &memory_bytes, &seed))
-        return NULL;
-    struct key_map *keys = NULL;
-    if (seed.len != KEYMAP_SEED_BYTES) {
-        PyErr_Format(PyExc_ValueError, "a seed of %zd bytes instead of %d", seed.len, KEYMAP_SEED_BYTES);
-    } else if (memory_bytes < KEYMAP_BYTES_PER_KEY) {
-        PyErr_Format(PyExc_ValueError, "%zd bytes hold no key", memory_bytes);
-    } else if ((keys = (struct key_map *)PyType_GenericAlloc(type, 0)) != NULL) {
-        if (keymap_init(&keys->map, (size_t)memory_bytes, seed.buf)) {
-            keys->capacity = (Py_ssize_t)keys->map.capacity;
-        } else {
-            PyErr_NoMemory();
-            Py_CLEAR(keys);
-        }
+    const struct walk *walk = ahead->walk;
+    while (walk->left > 0 && !ahead->wrong && ahead->in - ahead->out < KEYMAP_AHEAD) {
+        struct seen *seen = &ahead->ring[ahead->in % KEYMAP_AHEAD];
+        if ((ahead->wrong = walk_next(ahead->walk, &seen->record)))
+            break;
+        if (seen->record.key_bytes >= 0)
+            seen->key = keymap_hash(ahead->map, walk->data + seen->record.key, (size_t)seen->record.key_bytes);
+        ahead->in++;
     }
-    PyBuffer_Release(&seed);
-    return (PyObject *)keys;
+    return ahead->in == ahead->out ? NULL : &ahead->ring[ahead->out++ % KEYMAP_AHEAD];
 }
-
-static void key_map_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    keymap_free(&((struct key_map *)self)->map);
-    freefunc release = PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
-}
-
-static Py_ssize_t key_map_length(PyObject *self)
-{
-    return (Py_ssize_t)((struct key_map *)self)->map.used;
-}
-
-static PyObject *key_map_full(PyObject *self, void *closure)
-{
-    (void)closure;
-    const struct keymap *map = &((struct key_map *)self)->map;
-    return PyBool_FromLong(map->used >= map->capacity);
-}
-
-static PyObject *key_map_put(PyObject *self, PyObject *args)
-{
-    struct key_map *keys = (struct key_map *)self;
-    Py_buffer key;
-    long long offset;
-    if (!PyArg_ParseTuple(args, "y*L:put", &key, &offset))
-        return NULL;
-    enum put done = PUT_NO_ROOM;
-    bool asked = key_map_take(keys);
-    if (asked && offset < 0) {
-        PyErr_Format(PyExc_ValueError, "offset %lld", offset);
-        asked = false;
-    }
-    if (asked)
-        done = keymap_put(&keys->map, key.buf, (size_t)key.len, offset);
-    PyBuffer_Release(&key);
-    if (!asked)
-        return NULL;
-    return done == PUT_NO_MEMORY ? PyErr_NoMemory() : PyBool_FromLong(done == PUT);
-}
-
-static PyObject *key_map_get(PyObject *self, PyObject *args)
-{
-    struct key_map *keys = (struct key_map *)self;
-    Py_buffer key;
-    if (!PyArg_ParseTuple(args, "y*:get", &key))
-        return NULL;
-    bool free_to_ask = key_map_take(keys);
-    int64_t offset = free_to_ask ? keymap_get(&keys->map, key.buf, (size_t)key.len) : -1;
-    PyBuffer_Release(&key);
-    return free_to_ask ? PyLong_FromLongLong(offset) : NULL;
-}
-
-static PyObject *key_map_clear(PyObject *self, PyObject *nothing)
-{
-    (void)nothing;
-    struct key_map *keys = (struct key_map *)self;
-    if (!key_map_take(keys))
-        return NULL;
-    if (!keymap_clear(&keys->map))
-        return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef key_map_methods[] = {
-    {"put", key_map_put, METH_VARARGS, NULL},
-    {"get", key_map_get, METH_VARARGS, NULL},
-    {"clear", key_map_clear, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyMemberDef key_map_members[] = {
-    {"capacity", T_PYSSIZET, offsetof(struct key_map, capacity), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyGetSetDef key_map_properties[] = {
-    {"full", key_map_full, NULL, NULL, NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyType_Slot key_map_slots[] = {
-    {Py_tp_doc, "The last offset of each key; see klamm.records.filter.KeyMap."},
-    {Py_tp_new, key_map_new},
-    {Py_tp_dealloc, key_map_dealloc},
-    {Py_tp_methods, key_map_methods},
-    {Py_tp_members, key_map_members},
-    {Py_tp_getset, key_map_properties},
-    {Py_mp_length, key_map_length},
-    {0, NULL},
-};
-
-PyType_Spec key_map_spec = {
-    .name = "klamm.records._native.kernel.KeyMap",
-    .basicsize = sizeof(struct key_map),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = key_map_slots,
-};
 
 /* add_keys */
 
 /* Where the map's knowledge of this batch ends goes to `end`. */
 static enum damage add_all(struct keymap *map, struct batch *batch, int64_t start_offset, int64_t *end)
 {
-    struct walk *walk = &batch->walk;
-    struct record record;
-    enum damage wrong;
-    while (walk->left > 0) {
-        if ((wrong = walk_next(walk, &record)))
-            return wrong;
-        int64_t offset = batch->base_offset + record.offset_delta;
-        if (record.key_bytes < 0 || offset < start_offset)
+    struct ahead ahead = {.walk = &batch->walk, .map = map};
+    const struct seen *seen;
+    while ((seen = next_seen(&ahead)) != NULL) {
+        int64_t offset = batch->base_offset + seen->record.offset_delta;
+        if (seen->record.key_bytes < 0 || offset < start_offset)
             continue;
-        switch (keymap_put(map, walk->data + record.key, (size_t)record.key_bytes, offset)) {
+        switch (keymap_put(map, seen->key, offset)) {
         case PUT_NO_ROOM: *end = offset; return SOUND;
         case PUT_NO_MEMORY: return NO_MEMORY;
         case PUT: break;
         }
     }
     *end = batch->base_offset + batch->last_delta + 1;
-    return walk_end(walk);
+    return ahead.wrong ? ahead.wrong : walk_end(&batch->walk);
 }
 
 PyObject *add_keys(PyObject *module, PyObject *args, PyObject *kwargs)
@@ -206,8 +98,9 @@ struct filter {
     int32_t max_timestamp_offset_delta;
 };
 
-static bool survives(struct filter *filter, const struct walk *walk, const struct record *record, int64_t offset)
+static bool survives(struct filter *filter, const struct seen *seen, int64_t offset)
 {
+    const struct record *record = &seen->record;
     if (offset >= filter->end_offset)
         return true;
     if (record->key_bytes < 0) {
@@ -216,7 +109,7 @@ static bool survives(struct filter *filter, const struct walk *walk, const struc
     }
     if (filter->drop_tombstones && record->value_bytes < 0)
         return false;
-    return keymap_get(filter->map, walk->data + record->key, (size_t)record->key_bytes) <= offset;
+    return keymap_get(filter->map, seen->key) <= offset;
 }
 
 static enum damage allocate(struct filter *filter, const struct walk *walk, size_t growth)
@@ -262,17 +155,18 @@ static enum damage keep(struct filter *filter, const struct walk *walk, const st
 static enum damage filter_all(struct filter *filter, struct batch *batch)
 {
     struct walk *walk = &batch->walk;
-    struct record record;
+    struct ahead ahead = {.walk = walk, .map = filter->map};
+    const struct seen *seen;
     enum damage wrong;
     if (filter->timestamp_shift != 0 && (wrong = allocate(filter, walk, (size_t)walk->left * MAX_SHIFT_GROWTH)))
         return wrong;
-    while (walk->left > 0) {
-        if ((wrong = walk_next(walk, &record)))
-            return wrong;
-        bool stays = survives(filter, walk, &record, batch->base_offset + record.offset_delta);
-        if ((wrong = stays ? keep(filter, walk, &record) : drop(filter, walk, &record)))
+    while ((seen = next_seen(&ahead)) != NULL) {
+        bool stays = survives(filter, seen, batch->base_offset + seen->record.offset_delta);
+        if ((wrong = stays ? keep(filter, walk, &seen->record) : drop(filter, walk, &seen->record)))
             return wrong;
     }
+    if (ahead.wrong)
+        return ahead.wrong;
     if (filter->timestamp_shift == 0 && filter->out != NULL)
         copy_run(filter, walk, walk->pos);
     return walk_end(walk);

@@ -109,10 +109,16 @@ bool keymap_clear(struct keymap *map)
     return true;
 }
 
+/* Where the search for a hash begins. */
+static inline size_t home(const struct keymap *map, const uint64_t hash[2])
+{
+    return (size_t)((hash[0] >> 32) * (uint64_t)map->slots >> 32);
+}
+
 /* The slot of this hash, or the free one where it would be. There always is one: a table never gets full. */
 static struct slot *find(const struct keymap *map, const uint64_t hash[2])
 {
-    size_t at = (size_t)((hash[0] >> 32) * (uint64_t)map->slots >> 32);
+    size_t at = home(map, hash);
     for (;;) {
         struct slot *slot = &map->table[at];
         if (slot->offset == 0 || (slot->hash[0] == hash[0] && slot->hash[1] == hash[1]))
@@ -137,11 +143,19 @@ static bool grow(struct keymap *map)
     return true;
 }
 
-enum put keymap_put(struct keymap *map, const uint8_t *key, size_t size, int64_t offset)
+struct hashed keymap_hash(const struct keymap *map, const uint8_t *key, size_t size)
 {
-    uint64_t hash[2];
-    siphash128(map->seed, key, size, hash);
-    struct slot *slot = find(map, hash);
+    struct hashed found;
+    siphash128(map->seed, key, size, found.hash);
+#ifdef __GNUC__
+    __builtin_prefetch(&map->table[home(map, found.hash)]);
+#endif
+    return found;
+}
+
+enum put keymap_put(struct keymap *map, struct hashed key, int64_t offset)
+{
+    struct slot *slot = find(map, key.hash);
     uint64_t stored = (uint64_t)offset + 1;
     if (slot->offset != 0) {
         if (slot->offset < stored)
@@ -153,16 +167,14 @@ enum put keymap_put(struct keymap *map, const uint8_t *key, size_t size, int64_t
     if (map->used >= map->slots / 5 * 4 && next_size(map, map->slots) != 0) {
         if (!grow(map))
             return PUT_NO_MEMORY;
-        slot = find(map, hash);
+        slot = find(map, key.hash);
     }
-    *slot = (struct slot){.hash = {hash[0], hash[1]}, .offset = stored};
+    *slot = (struct slot){.hash = {key.hash[0], key.hash[1]}, .offset = stored};
     map->used++;
     return PUT;
 }
 
-int64_t keymap_get(const struct keymap *map, const uint8_t *key, size_t size)
+int64_t keymap_get(const struct keymap *map, struct hashed key)
 {
-    uint64_t hash[2];
-    siphash128(map->seed, key, size, hash);
-    return (int64_t)find(map, hash)->offset - 1;
+    return (int64_t)find(map, key.hash)->offset - 1;
 }

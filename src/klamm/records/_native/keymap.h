@@ -30,11 +30,19 @@ struct keymap {
 
 enum put { PUT, PUT_NO_ROOM, PUT_NO_MEMORY };
 
+/* A key as the map knows it. To look at its slot is a cache miss, mostly; so the bulk calls hash some keys ahead, which
+ * asks the memory for their slots, and look at them when they have come. That makes them up to twice as fast. */
+struct hashed {
+    uint64_t hash[2];
+};
+#define KEYMAP_AHEAD 8
+
 bool keymap_init(struct keymap *map, size_t memory_bytes, const uint8_t *seed); /* false: no memory */
 void keymap_free(struct keymap *map);
 bool keymap_clear(struct keymap *map); /* false: no memory, and the map is as it was */
-enum put keymap_put(struct keymap *map, const uint8_t *key, size_t size, int64_t offset);
-int64_t keymap_get(const struct keymap *map, const uint8_t *key, size_t size); /* -1: none */
+struct hashed keymap_hash(const struct keymap *map, const uint8_t *key, size_t size);
+enum put keymap_put(struct keymap *map, struct hashed key, int64_t offset);
+int64_t keymap_get(const struct keymap *map, struct hashed key); /* -1: none */
 
 void siphash128(const uint64_t seed[2], const uint8_t *data, size_t size, uint64_t hash[2]);
 
