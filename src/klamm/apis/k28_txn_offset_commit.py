@@ -64,6 +64,8 @@ def handle(ctx: Context, request: TxnOffsetCommitRequest) -> Answer:
 
     if not request.group_id:
         return refuse(ErrorCode.INVALID_GROUP_ID)
+    if not ctx.broker.groups.has_topic:  # then no partition of it may become part of a transaction
+        return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if not _has_to_ask(ctx, request):
         return commit()
     verdict = _ask(ctx, request)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from klamm.apis.api import Operation, ResourceType
+from klamm.apis.api import Operation, Pending, ResourceType
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
@@ -20,6 +20,7 @@ from klamm.wire.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from klamm.wire.messages.k65_describe_transactions import DescribeTransactionsRequest
 
 VERSIONS = range(6)
 ADDS = 5
@@ -171,11 +172,43 @@ async def test_without_a_coordinator_of_transactions_it_has_to_be_tried_again(st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+async def test_without_a_coordinator_of_groups_nothing_becomes_part_of_the_transaction(
+    start: Any, version: int
+) -> None:
+    node = await start()
+    await node.create("t", 1)
+    await node.call(FindCoordinatorRequest(key="x", key_type=1), 2)
+    producer = await init(node)
+    assert await commit(node, version, producer) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    (described,) = (await node.call(DescribeTransactionsRequest(transactional_ids=["x"]), 0)).transaction_states
+    assert (described.transaction_state, described.topics) == ("Empty", [])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 async def test_a_group_that_is_not_there_has_no_members(node: Any, version: int) -> None:
     producer = await init(node)
     await add_offsets(node, producer)
     member: dict[str, Any] = {"generation_id": 3, "member_id": "m"} if version >= 3 else {}
     assert await commit(node, version, producer, **member) == [ErrorCode.ILLEGAL_GENERATION if member else 0]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS])
+async def test_offsets_wait_for_the_word_of_the_transactions_coordinator(node: Any, code: ErrorCode) -> None:
+    producer = await init(node)
+    waiting, answers = Pending(), []
+
+    def later(key: str, decide: Any, refuse: Any) -> Pending:
+        answers.append(refuse(code))
+        return waiting
+
+    node.broker.transactions.call = later
+    answer = asyncio.ensure_future(commit(node, ADDS, producer))
+    while not answers:
+        await asyncio.sleep(0)
+    assert not answer.done()
+    waiting.set(answers[0])
+    assert await answer == [code]
+    assert await fetched(node, stable=True) == (-1, 0 if code else ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 async def test_partitions_that_do_not_exist_are_refused_by_themselves(node: Any) -> None:
