@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from klamm.core.env import Buffer
 from klamm.log.txn_index import AbortedTxn
-from klamm.records.batch import BatchHeader
+from klamm.records.batch import TRANSACTIONAL, BatchHeader
 from klamm.records.record import ControlType, EndMarker, decode_control, decode_records
 
 
@@ -27,8 +27,9 @@ class Transactions:
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether a data batch belongs to an aborted transaction."""
-        self._advance(header.last_offset)
-        if not header.is_transactional:
+        if self._coming:
+            self._advance(header.last_offset)
+        if not header.attributes & TRANSACTIONAL:
             return False
         producer_id = header.producer_id
         if producer_id in self._aborted:
