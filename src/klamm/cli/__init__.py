@@ -27,6 +27,7 @@ VERBS = {
     "consume": "read topics from the beginning, the end, an offset or a time",
     "topic": "create, list, describe, alter and delete topics",
     "group": "list and describe consumer groups, show and reset their offsets, delete them",
+    "txn": "list, describe and abort transactions, find those that hang",
     "config": "show and change options of topics and brokers",
     "cluster": "show the brokers of a cluster and what they can do",
     "top": "watch the rates of topics and brokers, live",

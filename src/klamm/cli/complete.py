@@ -1,8 +1,8 @@
 """`klamm __complete SHELL WORD...`: what could stand in the place of the last word. Shells call it (completion.py).
 
 A line for each candidate, with a description behind a tab; `:files` and `:dirs` leave it to the shell. What an argument
-takes is read from its metavar, so a new verb is completed without a line here: TOPIC, GROUP, FILE, DIR, ID, PROFILE,
-OPTION, OPTION=VALUE. Must be quick and quiet: whatever goes wrong, there are no candidates.
+takes is read from its metavar, so a new verb is completed without a line here: TOPIC, GROUP, TRANSACTIONAL_ID, FILE, DIR,
+ID, PROFILE, OPTION, OPTION=VALUE. Must be quick and quiet: whatever goes wrong, there are no candidates.
 """
 
 from __future__ import annotations
@@ -163,6 +163,8 @@ def _values(action: argparse.Action, place: Place, current: str) -> Iterator[Can
         yield from _topics(place)
     elif metavar == "GROUP":
         yield from _groups(place)
+    elif metavar == "TRANSACTIONAL_ID":
+        yield from _transactions(place)
     elif metavar == "ID":
         yield from _brokers(place)
     elif metavar == "PROFILE":
@@ -230,6 +232,14 @@ def _groups(place: Place) -> Iterator[Candidate]:
     for group in _ask(place, list_groups) or ():
         if group.group_id not in place.words:
             yield Candidate(group.group_id, group.state)
+
+
+def _transactions(place: Place) -> Iterator[Candidate]:
+    from klamm.cli.txn_admin import list_transactions
+
+    for one in _ask(place, list_transactions) or ():
+        if one.transactional_id not in place.words:
+            yield Candidate(one.transactional_id, one.state)
 
 
 def _brokers(place: Place) -> Iterator[Candidate]:
