@@ -86,7 +86,8 @@ def test_a_transaction_is_described_with_its_partitions(broker: BrokerProcess, k
     producer.abort_transaction(LIMIT_S)
 
 
-def test_shells_complete_transactional_ids(broker: BrokerProcess, klamm: Run) -> None:
+def test_shells_complete_transactional_ids(broker: BrokerProcess, klamm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KLAMM_COMPLETION_MS", "60000")  # however busy this machine is
     begin(broker, "complete-1").commit_transaction(LIMIT_S)
     assert klamm("__complete", "zsh", "txn", "describe", "complete-") == "complete-1\tCompleteCommit\n"
 

@@ -1,8 +1,8 @@
 """`klamm __complete SHELL WORD...`: what could stand in the place of the last word. Shells call it (completion.py).
 
 A line for each candidate, with a description behind a tab; `:files` and `:dirs` leave it to the shell. What an argument
-takes is read from its metavar, so a new verb is completed without a line here: TOPIC, GROUP, TRANSACTIONAL_ID, FILE, DIR,
-ID, PROFILE, OPTION, OPTION=VALUE. Must be quick and quiet: whatever goes wrong, there are no candidates.
+takes is read from its metavar, so a new verb is completed without a line here: TOPIC, GROUP, TRANSACTIONAL_ID, FILE,
+DIR, ID, PROFILE, OPTION, OPTION=VALUE. Must be quick and quiet: whatever goes wrong, there are no candidates.
 """
 
 from __future__ import annotations
