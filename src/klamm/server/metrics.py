@@ -26,6 +26,7 @@ from klamm.server.lag import LoopLag
 from klamm.server.listener import Server
 
 if TYPE_CHECKING:
+    from klamm.log.compaction.cleaner import Cleaner
     from klamm.server.node import Running
 
 _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
@@ -59,6 +60,8 @@ def add_broker(
     _add_waiting(page, broker.purgatory, len(broker.sessions))
     page.histogram("klamm_loop_delay_seconds", "How much later than asked the event loop woke a timer.")
     page.add_durations(lag.delays.counts, lag.delays.total_s)
+    if parts.logs.cleaner is not None:
+        _add_compaction(page, parts.logs.cleaner)
     yield
     yield from _add_logs(page, parts, sizes, each_partition)
 
@@ -121,6 +124,22 @@ def _add_waiting(page: Exposition, purgatory: Purgatory, sessions: int) -> None:
     page.add(held["DelayedProduce"], kind="produce")
     page.gauge("klamm_fetch_sessions", "Incremental fetch sessions that are kept.")
     page.add(sessions)
+
+
+def _add_compaction(page: Exposition, cleaner: Cleaner) -> None:
+    counters = cleaner.counters
+    for name, value, doc in (
+        ("klamm_compaction_rounds_total", counters.rounds, "Rounds of compaction that came to their end."),
+        ("klamm_compaction_failures_total", counters.failures, "Rounds that did not; the log says why."),
+        ("klamm_compaction_bytes_total", counters.bytes_read_and_written, "Bytes it has read and written."),
+        ("klamm_compaction_seconds_total", counters.seconds, "Time that rounds have taken, those that failed too."),
+    ):
+        page.counter(name, doc)
+        page.add(value)
+    page.gauge("klamm_compaction_max_dirty_ratio", "The dirtiest log: which share of it is not compacted.")
+    page.add(cleaner.max_dirty_ratio)
+    page.gauge("klamm_logs_uncleanable", "Logs that are not compacted any more, because they are damaged.")
+    page.add(len(cleaner.uncleanable))
 
 
 def _add_logs(page: Exposition, parts: Running, sizes: dict[str, int], each_partition: bool) -> Sliced[None]:
