@@ -13,7 +13,8 @@ from support.process import BrokerProcess
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", options={"num.partitions": 1})
+    options: dict[str, object] = {"num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
+    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", options=options)
     yield process
     assert process.stop() == 0
     assert not [line for line in process.errors if "Traceback" in line], "".join(process.errors)

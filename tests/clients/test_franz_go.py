@@ -47,5 +47,12 @@ def test_records_are_produced_and_fetched_without_a_group(
     assert stored_codecs(broker.data, topic) == {codec}
 
 
+@pytest.mark.parametrize("balancer", ["range", "cooperative"])
+def test_members_of_a_group_share_a_topic_and_take_over_from_each_other(
+    franz_go: Callable[..., None], balancer: str
+) -> None:
+    franz_go("group", balancer)
+
+
 def test_a_topics_life_is_administered(franz_go: Callable[..., None]) -> None:
     franz_go("admin")

@@ -44,3 +44,11 @@ def test_reading_starts_at_an_offset_from_the_end(topic: str, kcat: Callable[...
     kcat("-P", "-t", topic, stdin="a\nb\nc\n")
     assert kcat("-C", "-t", topic, "-e", "-q", "-o", "-1") == "c\n"
     assert kcat("-C", "-t", topic, "-e", "-q", "-o", "1") == "b\nc\n"
+
+
+def test_a_group_goes_on_where_it_was(topic: str, kcat: Callable[..., str]) -> None:
+    group = ["-G", topic, "-e", "-q", "-X", "auto.offset.reset=earliest", topic]
+    kcat("-P", "-t", topic, stdin="a\nb\n")
+    assert kcat(*group) == "a\nb\n"
+    kcat("-P", "-t", topic, stdin="c\n")
+    assert kcat(*group) == "c\n"
