@@ -153,7 +153,17 @@ def test_the_cluster_as_the_tools_see_it(kafka_tools: KafkaTools, at: list[str],
     quorum = kafka_tools("kafka-metadata-quorum", *at, "describe", "--status")
     assert re.search(rf"ClusterId:\s+{re.escape(cluster[1])}\nLeaderId:\s+1\n", quorum)
     assert re.search(r"^1\s.*\sLeader\s", kafka_tools("kafka-metadata-quorum", *at, "describe", "--replication"), re.M)
-    kafka_tools("kafka-features", *at, "describe")
+    features = kafka_tools("kafka-features", *at, "describe")
+    for name, highest in (("group.version", 1), ("transaction.version", 2)):
+        levels = rf"{name}\s+SupportedMinVersion: 0\s+SupportedMaxVersion: {highest}\s+FinalizedVersionLevel: {highest}"
+        assert re.search(levels, features)
+
+
+def test_a_feature_goes_down_and_up_again(kafka_tools: KafkaTools, at: list[str]) -> None:
+    kafka_tools("kafka-features", *at, "downgrade", "--feature", "transaction.version=1")
+    assert re.search(r"transaction.version.*FinalizedVersionLevel: 1", kafka_tools("kafka-features", *at, "describe"))
+    kafka_tools("kafka-features", *at, "upgrade", "--feature", "transaction.version=2")
+    assert re.search(r"transaction.version.*FinalizedVersionLevel: 2", kafka_tools("kafka-features", *at, "describe"))
 
 
 def test_log_dirs_and_producers(kafka_tools: KafkaTools, at: list[str], broker: BrokerProcess, topic: str) -> None:
@@ -193,3 +203,20 @@ def test_acls_are_kept_listed_and_removed(kafka_tools: KafkaTools, at: list[str]
     assert entry in listed
     kafka_tools("kafka-acls", *at, "--remove", "--force", "--topic", topic, "--resource-pattern-type", "prefixed")
     assert entry not in kafka_tools("kafka-acls", *at, "--list")
+
+
+# ---- groups
+
+
+def test_a_group_of_javas_consumers(kafka_tools: KafkaTools, at: list[str], topic: str) -> None:
+    kafka_tools("kafka-topics", *at, "--create", "--topic", topic, "--partitions", "3")
+    perf = ["--topic", topic, "--num-records", "3000", "--record-size", "100", "--throughput", "-1"]
+    kafka_tools("kafka-producer-perf-test", *perf, *at)
+    group = ["--topic", topic, "--group", topic]
+    lines = kafka_tools(
+        "kafka-consumer-perf-test", *at, *group, "--messages", "3000", "--timeout", "60000"
+    ).splitlines()
+    assert lines == []
+    kafka_tools("kafka-console-producer", *at, "--topic", topic, stdin="one\ntwo\n")
+    console = [*group, "--max-messages", "2", "--timeout-ms", "60000"]
+    assert sorted(kafka_tools("kafka-console-consumer", *at, *console).split()) == ["one", "two"]
