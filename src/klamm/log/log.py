@@ -388,7 +388,9 @@ class Log(LogBase):
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where readers of committed records stop: the start of the first open transaction, or the high watermark."""
         unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None or unstable > high_watermark else unstable
+        if unstable is None or unstable > high_watermark:
+            return high_watermark
+        return max(unstable, self.start_offset)  # its first records may have been deleted
 
     def aborted_transactions(self, start: int, end: int, read: FileRange | None = None) -> list[AbortedTxn]:
         """Those that overlap with the offsets from `start` and below `end`; given what was read from `start` on, no

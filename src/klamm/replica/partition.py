@@ -114,6 +114,7 @@ class Partition:
         self.error = error
         self.leader_id = leader_id
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
+        self.verifications = None
         if self.log is not None:
             self.log.listener = None
             self.log = None

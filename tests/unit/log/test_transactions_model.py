@@ -190,6 +190,11 @@ class TransactionMachine(RuleBasedStateMachine):
         world.log.truncate_to(offset)
         self.cut()
 
+    @precondition(lambda self: self.entries)
+    @rule(part=st.floats(0, 1))
+    def delete_records(self, part: float) -> None:
+        self.world.log.advance_start_offset(int(self.end * part))
+
     def cut(self) -> None:
         end = self.world.log.end_offset
         while self.entries and self.entries[-1].last >= end:
@@ -205,10 +210,11 @@ class TransactionMachine(RuleBasedStateMachine):
         log = self.world.log
         assert log.failure is None
         opened = self.open_transactions()
-        stable = min(opened.values(), default=self.end)
+        stable = max(min(opened.values(), default=self.end), log.start_offset)
         assert log.last_stable_offset(log.end_offset) == stable
         fates = self.fates()
-        visible = [offset for offset in sorted(fates) if offset < stable and fates[offset] == ControlType.COMMIT]
+        readable = range(log.start_offset, stable)
+        visible = [offset for offset in sorted(fates) if offset in readable and fates[offset] == ControlType.COMMIT]
         for max_bytes in (1, 300, 1 << 20):
             assert committed_reads(self.world, max_bytes) == visible
 
