@@ -86,13 +86,12 @@ class Offsets:
             for commit in commits:
                 if code := verdict(commit.topic, commit.topic_id, commit.asked.partition_index):
                     return _refused(commits, _for_client(code, who), response, reply)
-        max_metadata = self._machine.options().get_int("offset.metadata.max.bytes")
         expires = retention_ms != _BROKERS_RETENTION
         expire_ms = now.time_ms + retention_ms if expires else _NEVER
         records = []
         for topic, topic_id, asked, answer in commits:
             metadata = asked.committed_metadata or ""
-            if len(metadata) > max_metadata:
+            if metadata and len(metadata) > self._machine.options().get_int("offset.metadata.max.bytes"):
                 answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             key = OffsetCommitKey(group=who.group_id, topic=topic, partition=asked.partition_index)
