@@ -72,7 +72,7 @@ class FakeLog:
     def last_stable_offset(self, high_watermark: int) -> int:
         return high_watermark if self.stable is None else min(self.stable, high_watermark)
 
-    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
+    def aborted_transactions(self, start: int, end: int, read: object = None) -> list[tuple[int, int]]:
         return []
 
 

@@ -126,7 +126,8 @@ async def test_the_page_counts_what_clients_do(start: Start) -> None:
     assert found[labelled("klamm_topic_sent_bytes_total", topic="orders")] >= size
     assert found[labelled("klamm_connections", listener="PLAINTEXT")] >= 0
     assert found[labelled("klamm_connections_opened_total")] >= 2
-    assert (found[labelled("klamm_topics")], found[labelled("klamm_partitions")]) == (1, 1)
+    counted = found[labelled("klamm_topics")], found[labelled("klamm_partitions")]
+    assert counted in ((1, 1), (2, 51))  # librdkafka may have asked for the coordinator of its group by now
     assert found[labelled("process_resident_memory_bytes")] > 1_000_000
     assert found[labelled("process_open_fds")] > 3
 
