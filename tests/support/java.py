@@ -20,6 +20,7 @@ MAIN = {
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "consumer.ConsoleConsumer",
     "kafka-consumer-groups": "consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": "ConsumerPerformance",
     "kafka-console-producer": "ConsoleProducer",
     "kafka-delete-records": "DeleteRecordsCommand",
     "kafka-dump-log": "DumpLogSegments",
