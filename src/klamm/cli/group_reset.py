@@ -71,7 +71,7 @@ def run_reset(args: argparse.Namespace) -> int:
 async def _current(cluster: Cluster, args: argparse.Namespace) -> dict[Place, int]:
     """What the group has committed; nothing if it is to be made by this. Failed while it has members."""
     from klamm.cli import group_admin
-    from klamm.cli.group_view import unknown_group
+    from klamm.cli.group_view import other_kind, unknown_group
 
     groups = await group_admin.list_groups(cluster)
     group = next((group for group in groups if group.group_id == args.group), None)
@@ -80,6 +80,8 @@ async def _current(cluster: Cluster, args: argparse.Namespace) -> dict[Place, in
             raise unknown_group(args.group, (group.group_id for group in groups))
         remark(f"There is no group {args.group!r} yet: it begins with these offsets.")
         return {}
+    if group.type not in (group_admin.CLASSIC, group_admin.CONSUMER):
+        raise other_kind(group)
     members = (await group_admin.describe(cluster, group)).members
     if members:
         clients = ", ".join(sorted({member.client_id for member in members}))

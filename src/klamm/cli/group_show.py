@@ -68,9 +68,12 @@ def run_describe(args: argparse.Namespace) -> int:
 
 async def _views(cluster: Cluster, words: Sequence[str], *, times: bool) -> list[GroupView]:
     from klamm.cli.group_admin import list_groups
-    from klamm.cli.group_view import select, view
+    from klamm.cli.group_view import described_here, view
 
-    return [await view(cluster, group, times=times) for group in select(await list_groups(cluster), words)]
+    groups, others = described_here(await list_groups(cluster), words)
+    if others:
+        remark(f"Left out, being of another kind: {', '.join(f'{g.group_id} ({g.type})' for g in others)}")
+    return [await view(cluster, group, times=times) for group in groups]
 
 
 def _print_group(view: GroupView) -> None:

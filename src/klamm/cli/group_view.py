@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.cli import group_admin
-from klamm.cli.group_admin import Described, Listed, Member, Place
+from klamm.cli.group_admin import CLASSIC, CONSUMER, Described, Listed, Member, Place
 from klamm.cli.parsing import Failed, nearest
 from klamm.cli.topic_view import end_offsets, is_pattern
 from klamm.client.offsets import EARLIEST
@@ -73,6 +73,23 @@ def unknown_group(word: str, names: Iterable[str]) -> Failed:
     close = nearest(word, names)
     hint = f"Did you mean {close!r}? " if close else "A group is there from its first member or its first commit on. "
     return Failed(f"there is no group {word!r}.", f"{hint}klamm group list shows all.")
+
+
+def described_here(groups: Sequence[Listed], words: Sequence[str]) -> tuple[list[Listed], list[Listed]]:
+    """The selected groups that have offsets, and those of other kinds (share groups, Kafka Streams), which have none.
+    Failed if one of the latter was asked for by name."""
+    chosen = select(groups, words)
+    others = [group for group in chosen if group.type not in (CLASSIC, CONSUMER)]
+    for group in others:
+        if group.group_id in words:
+            raise other_kind(group)
+    return [group for group in chosen if group not in others], others
+
+
+def other_kind(group: Listed) -> Failed:
+    return Failed(
+        f"{group.group_id!r} is a {group.type} group.", "klamm group knows the offsets of classic and consumer groups."
+    )
 
 
 async def view(cluster: Cluster, group: Listed, *, times: bool = True) -> GroupView:

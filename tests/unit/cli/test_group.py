@@ -10,7 +10,7 @@ from klamm import wire
 from klamm.cli import main
 from klamm.cli.group_admin import Listed, assigned_places
 from klamm.cli.group_reset import TopicChoice, read_file, shifted, topic_choice, within
-from klamm.cli.group_view import select
+from klamm.cli.group_view import described_here, select
 from klamm.cli.parsing import Failed, UsageError
 from klamm.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 
@@ -78,6 +78,14 @@ def test_names_are_taken_for_names_first_and_then_for_patterns() -> None:
         select(groups, ["c*"])
     with pytest.raises(Failed, match="there is no group 'ba'"):
         select(groups, ["ba"])
+
+
+def test_groups_of_other_kinds_have_no_offsets_to_show() -> None:
+    groups = [Listed("a", "classic", "", "Empty", 1), Listed("b", "share", "share", "Stable", 1)]
+    ours, others = described_here(groups, [])
+    assert ([g.group_id for g in ours], [g.group_id for g in others]) == (["a"], ["b"])
+    with pytest.raises(Failed, match="'b' is a share group"):
+        described_here(groups, ["b"])
 
 
 @pytest.mark.parametrize("ways", [[], ["--to", "earliest", "--shift", "1"], ["--file", "f", "--topic", "t"]])
