@@ -7,9 +7,10 @@ is one of RE2's here: Java's could keep the broker busy for ever. States that no
 from __future__ import annotations
 
 from klamm.apis.api import Answer, Api, Context, Operation, ResourceType
-from klamm.coordinator.transactions.listing import Filter, states_by_name
+from klamm.coordinator.transactions.listing import Filter, selecting, states_by_name
 from klamm.core import regex
 from klamm.core.errors import ErrorCode
+from klamm.core.slices import in_slices
 from klamm.wire.messages.k66_list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -21,23 +22,28 @@ def handle(ctx: Context, request: ListTransactionsRequest) -> Answer:
     pattern = regex.compiled(request.transactional_id_pattern) if request.transactional_id_pattern else None
     if isinstance(pattern, str):
         return on_error(request, ctx.api_version, ErrorCode.INVALID_REGULAR_EXPRESSION)
-    coordinator = ctx.broker.transactions
-    if coordinator.loading:
+    if ctx.broker.transactions.loading:
         return on_error(request, ctx.api_version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states, unknown = states_by_name(request.state_filters)
     wanted = Filter(states, frozenset(request.producer_id_filters), request.duration_filter, pattern)
-    now_ms = ctx.broker.env.clock.time_ms()
+    return _list(ctx, wanted, unknown)
+
+
+async def _list(ctx: Context, wanted: Filter, unknown: list[str]) -> ListTransactionsResponse:
+    """There may be very many: all of this moment, looked at bit by bit."""
+    every = [txn for _, machine in ctx.broker.transactions.shards() for txn in machine.transactions.values()]
+    found = await in_slices(selecting(every, wanted, ctx.broker.env.clock.time_ms()))
     return ListTransactionsResponse(
         throttle_time_ms=ctx.throttle_time_ms,
         unknown_state_filters=unknown,
         transaction_states=[
             TransactionState(
-                transactional_id=transactional_id, producer_id=txn.producer.id, transaction_state=txn.state.label
+                transactional_id=txn.transactional_id,
+                producer_id=txn.producer.id,
+                transaction_state=txn.state.label,
             )
-            for _, machine in coordinator.shards()
-            for transactional_id, txn in machine.transactions.items()
-            if wanted.lets_through(txn, now_ms)
-            and ctx.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            for txn in found
+            if ctx.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, txn.transactional_id)
         ],
     )
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from klamm.coordinator.transactions.state import State, Transaction
+from klamm.core.slices import Sliced
+
+IDS_PER_SLICE = 200
+"""Looked at before others may have a turn: about 0.2 ms, with an expression of the usual kind."""
 
 _BY_LABEL = {state.label: state for state in State}
 
@@ -36,3 +40,13 @@ def states_by_name(names: Collection[str]) -> tuple[frozenset[State] | None, lis
         return None, []
     known = frozenset(_BY_LABEL[name] for name in names if name in _BY_LABEL)
     return known, [name for name in dict.fromkeys(names) if name not in _BY_LABEL]
+
+
+def selecting(transactions: Sequence[Transaction], wanted: Filter, now_ms: int) -> Sliced[list[Transaction]]:
+    """Those that are wanted, in slices."""
+    found: list[Transaction] = []
+    for start in range(0, len(transactions), IDS_PER_SLICE):
+        if start:
+            yield
+        found += [txn for txn in transactions[start : start + IDS_PER_SLICE] if wanted.lets_through(txn, now_ms)]
+    return found
