@@ -3,6 +3,7 @@
 python -m klamm.testing.sim.run --seed 17 --trace     one seed, with everything that happens in it
 python -m klamm.testing.sim.run --seeds 0-999         many, with the failing ones listed at the end
 python -m klamm.testing.sim.run --transactions ...    the stories of transactional clients instead
+python -m klamm.testing.sim.run --compaction ...      those of a topic that is compacted all the time
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run one seed")
     parser.add_argument("--seeds", metavar="FIRST-LAST", help="run many seeds")
     parser.add_argument("--transactions", action="store_true", help="clients with transactions, and kills only")
+    parser.add_argument("--compaction", action="store_true", help="a compacted topic, and every kind of death")
     parser.add_argument("--trace", action="store_true", help="print everything that happened")
     options = parser.parse_args(arguments)
     if options.seed is not None:
@@ -26,19 +28,21 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         first, _, last = (options.seeds or "0-99").partition("-")
         seeds = range(int(first), int(last or first) + 1)
-    failed = [seed for seed in seeds if not _run(seed, transactions=options.transactions, trace=options.trace)]
+    story = "transactions" if options.transactions else "compaction" if options.compaction else ""
+    failed = [seed for seed in seeds if not _run(seed, story, trace=options.trace)]
     if len(seeds) > 1:
         _say(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed; failed: {failed or 'none'}")
     return 1 if failed else 0
 
 
-def _run(seed: int, *, transactions: bool, trace: bool) -> bool:
+def _run(seed: int, story: str, *, trace: bool) -> bool:
     lines: list[str] = []
+    run = {"transactions": _transactions, "compaction": _compaction}.get(story, _broker)
     try:
-        done = (_transactions if transactions else _broker)(seed, lines if trace else None)
+        done = run(seed, lines if trace else None)
     except Exception:  # noqa: BLE001 - a failing seed is the result, whatever it raised
         _say("\n".join(lines))
-        which = "--transactions " if transactions else ""
+        which = f"--{story} " if story else ""
         _say(f"seed {seed} FAILED; run it again with: python -m klamm.testing.sim.run {which}--seed {seed} --trace")
         _say(traceback.format_exc())
         return False
@@ -59,6 +63,13 @@ def _transactions(seed: int, lines: list[str] | None) -> str:
     told = run_seed(seed, trace_into=lines)
     done = f"{told.kills} kills, {told.committed} of {told.transactions} transactions committed, {told.records} records"
     return f"{done}, trace {told.digest}"
+
+
+def _compaction(seed: int, lines: list[str] | None) -> str:
+    from klamm.testing.sim.compaction import run_seed
+
+    told = run_seed(seed, trace_into=lines)
+    return f"{told.deaths} deaths, {told.rounds} rounds, {told.written} records, trace {told.digest}"
 
 
 def _say(text: str) -> None:
