@@ -219,7 +219,7 @@ class Coordinator(Generic[M]):
         ]
         replication = max(1, min(options.get_int(topic.replication), brokers))
         if topic.min_isr is not None:
-            configs.append(("min.insync.replicas", str(min(options.get_int(topic.min_isr), replication))))
+            configs.append(("min.insync.replicas", str(options.get_int(topic.min_isr))))
         new = NewTopic(topic.name, options.get_int(topic.partitions), replication, configs=configs)
         try:
             (created,) = await self._controller.create_topics([new])

@@ -12,16 +12,20 @@ import pytest
 
 from klamm.controller import TopicToDelete
 from klamm.coordinator import loading
-from klamm.coordinator.machine import Answer, Now, Outcome, Producer
+from klamm.coordinator.machine import Answer, Now, Outcome, Producer, Record
 from klamm.coordinator.records import encode_batch
+from klamm.coordinator.runtime import TRANSACTIONS_TOPIC
 from klamm.core.errors import BrokerError, ErrorCode
+from klamm.log.compaction.cleaner import Cleaner
 from klamm.log.results import Appended, Rejected
 from klamm.records.record import ControlType, EndMarker
 from klamm.replica.pending import Pending
+from klamm.wire.messages.coordinator import TransactionLogKey
 from support.coordinators import Ledger, Site, answered, number_record
 
 Start: TypeAlias = Callable[..., Coroutine[Any, Any, Site[Ledger]]]
 TOPIC = "__consumer_offsets"
+TRANSACTION = Record(TransactionLogKey(transactional_id="x"), None)
 COMMIT = EndMarker(ControlType.COMMIT, 0)
 ABORT = EndMarker(ControlType.ABORT, 0)
 
@@ -111,6 +115,17 @@ async def test_without_its_topic_there_is_no_coordinator(tmp_path: Path) -> None
     with pytest.raises(BrokerError):
         await site.coordinator.run(0, lambda machine, now: Outcome())
     assert site.coordinator.partition_of("k") == -1
+    await site.stop()
+    site.env.executor.close()
+
+
+async def test_more_replicas_than_there_are_brokers_are_not_waited_for(tmp_path: Path) -> None:
+    site: Site[Ledger] = Site(tmp_path, Ledger, TRANSACTIONS_TOPIC)
+    await site.start()
+    await site.coordinator.ensure_topic()
+    configs = site.publisher.image.topic_configs("__transaction_state")
+    assert configs["min.insync.replicas"] == "2"  # as Kafka has it; in force once there are so many
+    await site.coordinator.run(0, lambda machine, now: Outcome([TRANSACTION]))
     await site.stop()
     site.env.executor.close()
 
@@ -363,6 +378,31 @@ async def test_a_log_that_starts_later_is_loaded_from_there(site: Site[Ledger]) 
     log.advance_start_offset(3)
     await restart(site)
     assert machine_of(site, "k").numbers == {"n3": 3, "n4": 4}
+
+
+async def test_a_compacted_log_brings_back_the_same(start: Start) -> None:
+    site = await start(offsets_topic_segment_bytes="2000", log_cleaner_min_cleanable_ratio="0.01")
+    index = site.coordinator.partition_of("k")
+
+    def write(number: int | None, producer: Producer | None = None) -> Any:
+        name = f"n{turn % 7}"
+        return site.coordinator.run(index, lambda m, now: Outcome([number_record(name, number)], producer=producer))
+
+    for turn in range(300):
+        ending = Producer(turn % 3, 0)
+        await write(None if turn % 10 == 9 else turn)
+        await write(turn + 1000, ending)
+        if turn % 4 == 0:
+            site.coordinator.write_marker(index, ending, ABORT if turn % 8 else COMMIT)
+    before = machine_of(site, "k").durable
+    log = site.partition(index).log
+    assert log is not None and before[0] and before[1]
+    await log.flush()
+    size = log.size_bytes
+    await Cleaner(site.logs).compact(log)
+    assert log.size_bytes < size * 0.9
+    await restart(site)
+    assert machine_of(site, "k").durable == before
 
 
 async def test_a_log_that_cannot_be_understood_keeps_its_shard_loading_and_hurts_nobody_else(
