@@ -81,3 +81,27 @@ def test_a_topics_life_is_administered(kafkajs: Callable[[str], dict[str, Any]])
         "moving": [],
         "left": False,
     }
+
+
+def test_a_group_commits_by_hand_and_is_administered(kafkajs: Callable[[str], dict[str, Any]]) -> None:
+    assert kafkajs("commits") == {
+        "described": ["Stable", "consumer", "RoundRobinAssigner", 1],
+        "listed": True,
+        "first": [*range(40)],
+        "committed": [["10", "by hand"]] * 4,
+        "second": [*range(40, 48)],
+        "after": ["12"] * 4,
+        "left": False,
+    }
+
+
+def test_two_members_share_and_one_takes_over(kafkajs: Callable[[str], dict[str, Any]]) -> None:
+    assert kafkajs("rebalance") == {"shares": [0, 1, 2, 3], "read": [*range(120)]}
+
+
+def test_transactions_with_offsets_and_a_producer_that_is_fenced(kafkajs: Callable[[str], dict[str, Any]]) -> None:
+    assert kafkajs("transactions") == {
+        "position": ["4", "-1", "-1", "-1"],
+        "fenced": "INVALID_PRODUCER_EPOCH",
+        "read": [0, 1, 20, 21, 40, 41, 99],
+    }

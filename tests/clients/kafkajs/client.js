@@ -1,5 +1,5 @@
-// KafkaJS against a broker: `node client.js FOLDER BOOTSTRAP TOPIC produce|admin`, with KafkaJS in FOLDER/node_modules.
-// It prints what it was told, as one JSON object; the test compares. An error ends it with 1.
+// KafkaJS against a broker: `node client.js FOLDER BOOTSTRAP TOPIC VERB`, with KafkaJS in FOLDER/node_modules; the verbs
+// are below. It prints what it was told, as one JSON object; the test compares. An error ends it with 1.
 'use strict'
 
 const { createRequire } = require('node:module')
@@ -78,8 +78,8 @@ async function acls(admin) {
   return [described.resources.length, removed.filterResponses[0].matchingAcls.length]
 }
 
-const run = { produce, admin: administer }[verb]
-run().then((said) => console.log(JSON.stringify(said))).catch((error) => {
+const run = { produce, admin: administer, ...require('./groups') }[verb]
+run({ kafka, kafkajs, topic, refused }).then((said) => console.log(JSON.stringify(said))).catch((error) => {
   console.error(error)
   process.exitCode = 1
 })
