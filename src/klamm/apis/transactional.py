@@ -226,14 +226,14 @@ def _copy_records(request: ProduceRequest) -> int:
 
 
 def _batches(replicas: ReplicaManager, version: int, request: ProduceRequest) -> list[_Batch]:
-    """The transactional ones for which there is a partition; what is wrong with the others is found by the append."""
+    """The transactional ones for partitions that this broker leads; what is wrong with the others, the append says."""
     by_id = version >= _TOPIC_IDS
     found: list[_Batch] = []
     for topic in request.topic_data:
         for data in topic.partition_data:
             index = data.index
             partition = replicas.find_by_id(topic.topic_id, index) if by_id else replicas.find(topic.name, index)
-            if partition is None or partition.internal or partition.available() or not data.records:
+            if partition is None or partition.internal or partition.error or not data.records:
                 continue
             try:
                 header = read_header(data.records)  # type: ignore[arg-type]
@@ -262,9 +262,10 @@ def _needed(version: int, batches: Sequence[_Batch]) -> tuple[dict[Key, Rejected
         if log is None or not (adds or log.config.verify_transactions):
             continue
         try:
+            # Also if the log is offline: it may be back when the coordinator has answered.
             needed = partition.verification(header, adds=adds)
-        except UNREADABLE:
-            continue
+        except UNREADABLE as error:
+            needed = Rejected(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         if isinstance(needed, Rejected):
             refused[key] = needed
         elif needed is not None:

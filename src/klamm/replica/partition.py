@@ -187,8 +187,8 @@ class Partition:
 
     def verification(self, header: BatchHeader, *, adds: bool) -> Verification | Rejected | None:
         """A client's transactional batch has come. None: its transaction is under way here, append it. Otherwise the
-        transaction's coordinator has to be asked; if it agrees, call `confirm`, then `append`. Only while the partition
-        is `available`; one of UNREADABLE if its files turn out not to be."""
+        transaction's coordinator has to be asked; if it agrees, call `confirm`, then `append`. Only while this broker
+        leads; one of UNREADABLE if the log's files turn out to be so."""
         assert self.log is not None
         producer = self.log.producers.get(header.producer_id)
         if producer is not None:

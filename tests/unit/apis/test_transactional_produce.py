@@ -328,6 +328,19 @@ async def test_an_error_where_no_answer_is_wanted_closes_the_connection(node: An
         await call
 
 
+async def test_a_log_that_is_offline_says_so_and_nobody_has_to_abort_for_it(client: Client) -> None:
+    client.add(0, 1)
+    log = client.node.partition().log
+    log.failure = "the disk is full"
+    assert await client.send((0, client.batch(b"a", 3)), (1, client.batch(b"b"))) == [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NONE,
+    ]
+    log.failure = None
+    assert await client.send((0, client.batch(b"behind it", 4))) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert await client.send((0, client.batch(b"a", 3))) == [ErrorCode.NONE]
+
+
 # ---- the marker comes in between
 
 
