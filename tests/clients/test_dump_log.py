@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from klamm.coordinator.machine import Producer
+from klamm.coordinator.records import TRANSACTIONS
+from klamm.coordinator.transactions.machine import Settings
+from klamm.coordinator.transactions.state import Transaction
 from klamm.core.env.real import real_env
 from klamm.log.config import LogConfig
 from klamm.log.handles import Handles
@@ -18,8 +22,10 @@ from klamm.log.log import Log
 from klamm.log.results import Appended, LogState
 from klamm.records.compression import Codec
 from klamm.records.record import ControlType, EndMarker, Record, encode_batch, encode_end_marker
+from klamm.wire.messages.coordinator import TransactionLogValue
 from support.downloads import FETCH_LIMIT_S
 from support.java import KafkaTools
+from support.transactions import LAST_EPOCH, T0, T1, U0, Driver
 
 BATCHES = 600
 
@@ -55,6 +61,41 @@ async def write_log(path: Path) -> LogState:
     env.executor.close()
     assert state is not None
     return state
+
+
+def write_transactions(path: Path) -> list[str]:
+    """A transactional id in all of its states, as the coordinator keeps it. Returns the states."""
+    driver = Driver(settings=Settings(two_phase_commit=True))
+    driver.put(Transaction("x", Producer(7, LAST_EPOCH), 1000, driver.now.time_ms))
+    driver.add(Producer(7, LAST_EPOCH), T0, T1, U0)
+    driver.finish(Producer(7, LAST_EPOCH))  # with another producer id, because there are no more epochs
+    driver.write_markers()
+    driver.add(Producer(100, 0), U0)
+    driver.init(keep=True)  # whose fields Kafka does not know
+    driver.finish(Producer(100, 1), False)
+    driver.write_markers()
+    env = real_env()
+    log = Log.open(env, str(path), LogConfig(), name=path.name, handles=Handles(env.files), state=LogState(0, 0, 0, 0))
+    states: list[str] = []
+    for key, value, _ in driver.log:
+        batch = encode_batch([Record(0, driver.now.time_ms, key, value)])
+        assert isinstance(log.append(bytearray(batch), leader_epoch=0, from_client=False), Appended)
+        record = TRANSACTIONS.decode(key, value)
+        assert record is not None and isinstance(record.value, TransactionLogValue)
+        states.append(str(record.value.transaction_status))
+    log.close()
+    env.executor.close()
+    return states
+
+
+def test_kafkas_dump_log_reads_our_transactions(tmp_path: Path, kafka_tools: KafkaTools) -> None:
+    states = write_transactions(tmp_path / "__transaction_state-0")
+    (file,) = tmp_path.glob("*/*.log")
+    text = kafka_tools("kafka-dump-log", "--transaction-log-decoder", "--files", str(file))
+    assert re.findall(r'"transactionStatus":(\d)', text) == states == list("01241135")
+    assert text.count('"transactionalId":"x"') == len(states)
+    assert '"nextProducerId":100' in text and '"previousProducerId":7' in text
+    assert re.search(r'"topic":"t","partitionIds":\[0,1\]\},\{"topic":"u","partitionIds":\[0\]', text)
 
 
 def test_kafkas_dump_log_reads_our_segments(tmp_path: Path, kafka_tools: KafkaTools) -> None:
