@@ -136,4 +136,4 @@ def test_kafkas_own_tool_describes_resets_and_deletes(
     found = result(rd.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
     assert {p.partition: p.offset for p in found.topic_partitions} == {0: RECORDS, 1: RECORDS}
     assert "deletion" in kafka_tools("kafka-consumer-groups", *at, "--delete", "--group", group).lower()
-    assert group not in kafka_tools("kafka-consumer-groups", *at, "--list").split()
+    assert group not in [one.group_id for one in rd.list_consumer_groups().result(30).valid]

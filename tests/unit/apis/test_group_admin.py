@@ -38,7 +38,7 @@ def shortcuts() -> bool:
 
 @pytest.fixture
 async def node(start: Any) -> Any:
-    node = await start(group_initial_rebalance_delay_ms="0")
+    node = await start(group_initial_rebalance_delay_ms="0", offsets_topic_num_partitions="5")
     await node.create("t", 1)
     await node.create("u", 1)
     await node.call(FindCoordinatorRequest(key="g", key_type=0), 2)

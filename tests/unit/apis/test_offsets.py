@@ -43,7 +43,7 @@ def shortcuts() -> bool:
 @pytest.fixture
 async def node(start: Any) -> Any:
     """With a topic `t` of three partitions, and the coordinator found."""
-    node = await start()
+    node = await start(offsets_topic_num_partitions="5")
     await node.create("t", 3)
     await node.call(FindCoordinatorRequest(key="g", key_type=0), 2)
     return node

@@ -39,7 +39,7 @@ def shortcuts() -> bool:
 
 @pytest.fixture
 async def node(start: Any) -> Any:
-    node = await start()
+    node = await start(offsets_topic_num_partitions="3", transaction_state_log_num_partitions="3")
     await node.create("t", 2)
     await node.call(FindCoordinatorRequest(key="g", key_type=0), 2)
     await node.call(FindCoordinatorRequest(key="x", key_type=1), 2)
