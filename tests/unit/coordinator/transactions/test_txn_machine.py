@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from klamm.coordinator.machine import Now, Producer
+from klamm.coordinator.transactions.listing import IDS_PER_SLICE, Filter, selecting
 from klamm.coordinator.transactions.machine import Settings
 from klamm.coordinator.transactions.state import NO_TIMEOUT_MS, State, Transaction
 from klamm.core.errors import ErrorCode
@@ -435,3 +436,16 @@ def test_markers_that_were_written_twice_complete_it_once(driver: Driver) -> Non
     driver.effects.append(late)
     driver.write_markers()
     assert driver.state() == State.ONGOING and len(driver.log) == written
+
+
+def test_very_many_are_listed_in_slices() -> None:
+    many = [Transaction(f"{n}", Producer(n, 0), 1000, START_MS) for n in range(3 * IDS_PER_SLICE)]
+    work = selecting(many, Filter(producer_ids=frozenset((5, 450))), START_MS)
+    turns = 0
+    try:
+        while True:
+            next(work)
+            turns += 1
+    except StopIteration as end:
+        assert [txn.transactional_id for txn in end.value] == ["5", "450"]
+    assert turns == 2
