@@ -16,6 +16,7 @@ from klamm.coordinator.groups.offsets_sweep import Sweep, tombstone
 from klamm.coordinator.machine import Answer, Now, Outcome, Producer, Record, Reply
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import ZERO_UUID
+from klamm.core.options.option import LONG_MAX
 from klamm.wire.messages.coordinator import OffsetCommitKey, OffsetCommitValue
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Offsets:
                 if code := verdict(commit.topic, commit.topic_id, commit.asked.partition_index):
                     return _refused(commits, _for_client(code, who), response, reply)
         expires = retention_ms != _BROKERS_RETENTION
-        expire_ms = now.time_ms + retention_ms if expires else _NEVER
+        expire_ms = min(max(0, now.time_ms + retention_ms), LONG_MAX) if expires else _NEVER
         records = []
         for topic, topic_id, asked, answer in commits:
             metadata = asked.committed_metadata or ""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from klamm import wire
 from klamm.coordinator.groups.offsets import Commit, Committer
 from klamm.coordinator.machine import Outcome, Producer, Record
 from klamm.core.errors import ErrorCode
@@ -127,6 +128,16 @@ def test_a_client_of_old_may_say_itself_how_long_to_keep_an_offset(driver: Offse
     assert driver.kept() == {("t", 0): 1}
     driver.advance(RETENTION)
     assert driver.kept() == {}
+
+
+@pytest.mark.parametrize(("retention_ms", "kept"), [(2**63 - 1, True), (0, False), (-(2**62), False)])
+def test_any_retention_that_a_client_may_say_can_be_kept(driver: OffsetDriver, retention_ms: int, kept: bool) -> None:
+    driver.commit({("t", 0): 1}, retention_ms=retention_ms)
+    value = driver.machine.offsets.store.get("g", ("t", 0))
+    assert value is not None
+    wire.encode(value, 1)
+    driver.advance(RETENTION + CHECK)
+    assert bool(driver.kept()) == kept
 
 
 def test_what_a_transaction_is_about_to_change_does_not_expire(driver: OffsetDriver) -> None:
