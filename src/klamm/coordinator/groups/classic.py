@@ -105,13 +105,8 @@ class ClassicGroups:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, reply: Reply, now: Now
     ) -> Outcome:
-        return Outcome(
-            answers=[
-                Answer(
-                    reply, HeartbeatResponse(error_code=self._beat(group_id, member_id, instance_id, generation, now))
-                )
-            ]
-        )
+        error = self._beat(group_id, member_id, instance_id, generation, now)
+        return Outcome(answers=[Answer(reply, HeartbeatResponse(error_code=error))])
 
     def _beat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
         group = self._find(group_id)

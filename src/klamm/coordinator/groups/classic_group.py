@@ -79,11 +79,6 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.phase is State.EMPTY
 
-    @property
-    def is_simple(self) -> bool:
-        """It never had members; it is there for its offsets."""
-        return self.is_empty and not self.protocol_type and not self.pending
-
     def may_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool = False, version: int = -1
     ) -> ErrorCode:
