@@ -278,6 +278,28 @@ def test_javas_producer(broker: BrokerProcess, topic: str, kafka_tools: KafkaToo
 
 
 @pytest.mark.timeout(FETCH_LIMIT_S + 300)
+def test_javas_copier_copies_exactly_once(broker: BrokerProcess, topic: str, kafka_tools: KafkaTools) -> None:
+    """Consume, produce and commit offsets in transactions, some of which it aborts and does over again."""
+    create(broker, topic, 1)
+    create(broker, f"{topic}-out", 2)
+    plain = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap})
+    sent = [b"%d" % number for number in range(300)]
+    for value in sent:
+        plain.produce(topic, value)
+    plain.flush(LIMIT_S)
+    kafka_tools(
+        "transactional-message-copier",
+        *("--broker-list", broker.bootstrap, "--input-topic", topic, "--input-partition", "0"),
+        *("--output-topic", f"{topic}-out", "--consumer-group", topic, "--transactional-id", topic),
+        *("--transaction-size", "20", "--enable-random-aborts", "--group-mode", "--use-group-metadata"),
+    )
+    copied = read_all(broker.bootstrap, f"{topic}-out", 2)
+    assert sorted(copied[0] + copied[1], key=int) == sent
+    assert all(values == sorted(values, key=int) for values in copied.values())
+    assert committed_offset(broker, topic, topic) == 300
+
+
+@pytest.mark.timeout(FETCH_LIMIT_S + 300)
 def test_a_hanging_transaction_is_found_and_ended_by_kafkas_tool(
     broker: BrokerProcess, topic: str, producers: Make, kafka_tools: KafkaTools
 ) -> None:

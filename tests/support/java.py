@@ -34,6 +34,7 @@ MAIN = {
     "kafka-topics": "TopicCommand",
     "kafka-transactions": "TransactionsCommand",
     "kafka-verifiable-producer": "VerifiableProducer",
+    "transactional-message-copier": "TransactionalMessageCopier",
 }
 
 
