@@ -244,7 +244,7 @@ class Coordinator(Generic[M]):
     def start(self) -> None:
         """The node serves: load what there is to load."""
         self._started = True
-        if self._count:
+        if self._unopened():
             self._starting = asyncio.get_running_loop().create_task(self._start())
 
     async def _start(self) -> None:
@@ -278,13 +278,19 @@ class Coordinator(Generic[M]):
 
     def _open_all(self) -> None:
         """Those with something in their log; the others begin when they are called."""
-        if not self._started or self._closed:
-            return
+        if self._started and not self._closed:
+            for index in self._unopened():
+                self._open(index)
+
+    def _unopened(self) -> list[int]:
+        """Partitions that this broker leads, with something in their log, and without a shard."""
+        found = []
         for index in range(self._count):
             partition = self._replicas.find(self.topic.name, index)
             log = None if partition is None or partition.error else partition.log
             if index not in self._shards and log is not None and log.start_offset != log.next_offset:
-                self._open(index)
+                found.append(index)
+        return found
 
     def _open(self, index: int) -> Shard[M] | ErrorCode:
         """The shard of a partition that this broker leads, or why there is none."""
