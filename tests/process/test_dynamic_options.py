@@ -50,6 +50,7 @@ HOUR = 3600 * SECOND
 HASTY = {
     "log.retention.check.interval.ms": 20,
     "log.flush.offset.checkpoint.interval.ms": 20,
+    "log.cleaner.backoff.ms": 20,
     "auto.create.topics.enable": "false",
 }
 
@@ -103,7 +104,9 @@ class Broker:
         (found,) = self.admin.describe_configs([ConfigResource(resource_type, name)]).values()
         return dict(found.result(30))
 
-    def produce(self, *values: bytes, timestamps: list[int] | None = None, **config: object) -> KafkaError | None:
+    def produce(
+        self, *values: bytes | None, timestamps: list[int] | None = None, key: bytes | None = None, **config: object
+    ) -> KafkaError | None:
         """Each value in a batch of its own; the first error, if there is one."""
         producer = Producer(
             {
@@ -119,7 +122,11 @@ class Broker:
         stamps = timestamps or [real_env().clock.time_ms()] * len(values)
         for value, stamp in zip(values, stamps, strict=True):
             producer.produce(
-                self.topic, value, timestamp=stamp, on_delivery=lambda error, _: errors.append(error) if error else None
+                self.topic,
+                value,
+                key,
+                timestamp=stamp,
+                on_delivery=lambda error, _: errors.append(error) if error else None,
             )
             assert producer.flush(30) == 0
         return errors[0] if errors else None
@@ -281,13 +288,57 @@ def test_retention_bytes(broker: Broker) -> None:
 
 def test_cleanup_policy(broker: Broker) -> None:
     broker.create(cleanup_policy="compact", retention_ms=60 * SECOND)
-    broker.produce(*[b"x"] * 3, timestamps=old(3))
+    assert broker.code_of(b"x") == KafkaError.INVALID_RECORD  # it has no key
+    broker.produce(*[b"x"] * 3, timestamps=old(3), key=b"k")
     other = Broker(broker.process, f"{broker.topic}-deleted").create(retention_ms=60 * SECOND)
     other.produce(b"x", timestamps=old(1))
     other.until(lambda: other.offsets() == (1, 1))  # retention has run
     assert broker.offsets() == (0, 3)
     broker.set(cleanup_policy="delete")
     broker.until(lambda: broker.offsets() == (3, 3))
+
+
+def compacted(broker: Broker) -> bool:
+    """Whether it was just after the last record."""
+    state = read_state(RealFiles(), str(broker.process.data)).logs.get(f"{broker.topic}-0")
+    return state is not None and state.state.clean_offset >= broker.offsets()[1] - 1
+
+
+@pytest.mark.parametrize(
+    ("option", "before", "after"),
+    [
+        ("min.cleanable.dirty.ratio", {"min.cleanable.dirty.ratio": 1}, 0.01),
+        ("min.compaction.lag.ms", {"min.cleanable.dirty.ratio": 0, "min.compaction.lag.ms": 2 * HOUR}, 0),
+        ("max.compaction.lag.ms", {"min.cleanable.dirty.ratio": 1}, 1),
+    ],
+)
+def test_when_a_log_is_compacted(broker: Broker, option: str, before: dict[str, object], after: float) -> None:
+    broker.create(cleanup_policy="compact", segment_bytes=100, **before)
+    broker.produce(b"x", b"y", b"z", timestamps=old(3), key=b"k")
+    other = Broker(broker.process, f"{broker.topic}-other")
+    other.create(cleanup_policy="compact", segment_bytes=100, min_cleanable_dirty_ratio=0)
+    other.produce(b"x", b"y", key=b"k")
+    other.until(lambda: compacted(other))  # they were looked at
+    assert not compacted(broker)
+    broker.set(**{option: after})
+    broker.until(lambda: compacted(broker))
+    assert broker.first_message().value() == b"y"  # the last one is in the active segment
+
+
+def test_delete_retention_ms(broker: Broker) -> None:
+    broker.create(cleanup_policy="compact", segment_bytes=100, min_cleanable_dirty_ratio=0, delete_retention_ms=HOUR)
+    broker.produce(None, timestamps=old(1), key=b"gone")
+    broker.produce(b"x", b"y", key=b"k")
+    broker.until(lambda: compacted(broker))
+    assert broker.first_message().key() == b"gone"
+    broker.set(delete_retention_ms=0)
+    broker.produce(None, timestamps=old(1), key=b"gone too")  # the first one has its hour already
+    broker.until(lambda: broker.produce(b"z", key=b"k") or (broker.size(".log") and not _has(broker, b"gone too")))
+    assert _has(broker, b"gone")
+
+
+def _has(broker: Broker, key: bytes) -> bool:
+    return any(key in path.read_bytes() for path in broker.files(".log") if path.exists())
 
 
 def test_file_delete_delay_ms(broker: Broker) -> None:
@@ -364,7 +415,8 @@ def test_the_honoured_options_that_have_a_test_here_are_all_there_are() -> None:
         "max.message.bytes", "segment.bytes", "segment.ms", "segment.jitter.ms", "segment.index.bytes",
         "index.interval.bytes", "retention.ms", "retention.bytes", "cleanup.policy", "file.delete.delay.ms",
         "message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms",
-        "flush.messages", "flush.ms", "compression.type", "min.insync.replicas",
+        "flush.messages", "flush.ms", "compression.type", "min.insync.replicas", "delete.retention.ms",
+        "min.compaction.lag.ms", "max.compaction.lag.ms", "min.cleanable.dirty.ratio",
     }  # fmt: skip
     levels = {"compression.gzip.level", "compression.lz4.level", "compression.zstd.level"}  # tests/unit/replica
     assert tested | levels == {
@@ -415,7 +467,7 @@ def test_dynamic_options_of_a_broker_outlive_a_restart(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
     broker = Broker(start_broker(tmp_path / "data"))
-    broker.set_for_all_brokers(log_retention_ms=HOUR, log_cleaner_threads=2)
+    broker.set_for_all_brokers(log_retention_ms=HOUR, background_threads=11)
     broker.change(ConfigResource(ResourceType.BROKER, "1"), log_retention_ms=2 * HOUR)
     for number in itertools.count():
         entry = broker.described(ResourceType.BROKER, "1")["log.retention.ms"]
@@ -424,7 +476,7 @@ def test_dynamic_options_of_a_broker_outlive_a_restart(
         if number:
             break
         broker.process.stop()
-        assert any("without effect in Klamm: log.cleaner.threads" in line for line in broker.process.errors)
+        assert any("without effect in Klamm: background.threads" in line for line in broker.process.errors)
         broker = Broker(start_broker(tmp_path / "data"))
 
 
