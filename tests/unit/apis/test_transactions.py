@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from klamm.apis.api import CLUSTER_NAME, Operation, ResourceType
+from klamm.core.env.real import real_env
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.k18_api_versions import ApiVersionsRequest
@@ -383,3 +384,48 @@ async def test_who_sees_which_transactions(served: Any, tools: Any) -> None:
 
 async def test_a_broker_that_never_had_a_transaction_lists_none(node: Any) -> None:
     assert await listed(node) == {}
+
+
+# ---- restarts
+
+
+async def restarted(node: Any) -> Any:
+    """Another broker on the same folder, once its coordinators have loaded."""
+    await node.stop()
+    again = type(node)(real_env(seed=2), node.path, node.options, node.shortcuts)
+    await again.start()
+    async with asyncio.timeout(20):
+        while again.broker.transactions.loading:
+            await asyncio.sleep(0)
+    return again
+
+
+async def test_what_was_decided_before_a_restart_is_carried_out_after_it(served: Any) -> None:
+    _, producer_id, epoch = await init(served)
+    await add(served, 3, producer_id, epoch, t=[0, 1])
+    served.broker.transactions.on_effect = lambda partition, effect: None
+    assert (await end(served, producer_id, epoch))[0] == NONE
+    assert await state(served) == "PrepareCommit"
+    assert (await end(served, producer_id, epoch))[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    again = await restarted(served)
+    try:
+        assert await state(again) == "CompleteCommit"
+        assert [again.partition(index=index).log.next_offset for index in range(3)] == [1, 1, 0]
+    finally:
+        await again.stop()
+    await served.start()  # for the fixture to stop
+
+
+async def test_a_prepared_transaction_of_two_phases_waits_for_its_producer_over_a_restart(start: Any) -> None:
+    node = await prepared(await start(transaction_two_phase_commit_enable="true"))
+    _, producer_id, _ = await init(node, version=6, enable2_pc=True)
+    await add(node, 3, producer_id, 0, t=[1])
+    again = await restarted(node)
+    try:
+        assert await init(again, version=6, enable2_pc=True, keep_prepared_txn=True) == (NONE, producer_id, 1)
+        assert await end(again, producer_id, 1, version=5) == (NONE, producer_id, 2)
+        assert await state(again) == "CompleteCommit"
+        assert again.partition(index=1).log.next_offset == 1
+    finally:
+        await again.stop()
+    await node.start()
