@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -88,10 +89,12 @@ class Incarnation:
 
     def bury(self) -> None:
         """After the end of the world, where nothing has an effect any more: let go of the tasks without noise."""
-        for task in self._tasks:
-            if not task.done():
-                _discard(task)
-        self._tasks.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of tasks that dying tasks would have begun
+            for task in self._tasks:
+                if not task.done():
+                    _discard(task)
+            self._tasks.clear()
 
 
 def _discard(task: asyncio.Task[Any]) -> None:
