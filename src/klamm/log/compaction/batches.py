@@ -46,8 +46,8 @@ class BatchFilter:
     last batch brought, if it was a marker that brought one."""
 
     __slots__ = (
-        "_compression", "_delete_retention_ms", "_end_offset", "_keys", "_now_ms", "_producers", "_transactions",
-        "aborted", "keyless", "records_kept",
+        "_compression", "_delete_retention_ms", "_end_offset", "_keys", "_last_markers", "_now_ms", "_producers",
+        "_transactions", "aborted", "keyless", "records_kept",
     )  # fmt: skip
 
     def __init__(
@@ -56,16 +56,19 @@ class BatchFilter:
         end_offset: int,
         transactions: Transactions,
         producers: dict[int, LastBatch],
+        last_markers: dict[int, int],
         *,
         now_ms: int,
         delete_retention_ms: int,
         compression: Compression | None,
     ) -> None:
-        """`keys` knows all below `end_offset`. `compression` is the topic's, for its level."""
+        """`keys` knows all below `end_offset`. `last_markers` are offsets, as far as they are known: an earlier marker
+        is not its producer's last. `compression` is the topic's, for its level."""
         self._keys = keys
         self._end_offset = end_offset
         self._transactions = transactions
         self._producers = producers
+        self._last_markers = last_markers
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self._compression = compression
@@ -92,7 +95,11 @@ class BatchFilter:
             return False
         if known.last_offset >= 0:
             return known.last_offset == header.last_offset
-        return header.is_control and known.epoch == header.producer_epoch
+        return (
+            header.is_control
+            and known.epoch == header.producer_epoch
+            and header.base_offset >= self._last_markers.get(header.producer_id, 0)
+        )
 
     # ---- data
 

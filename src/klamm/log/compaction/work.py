@@ -113,13 +113,14 @@ def compact(files: Files, task: Task) -> Iterator[Step]:
 
 
 class _Round:
-    __slots__ = ("_aborted", "_files", "_keys", "_records_read", "_seen_bytes", "_task")
+    __slots__ = ("_aborted", "_files", "_keys", "_last_markers", "_records_read", "_seen_bytes", "_task")
 
     def __init__(self, files: Files, task: Task) -> None:
         self._files = files
         self._task = task
         self._keys = KeyMap(task.map_bytes, task.seed)
         self._aborted = _aborted(files, task)
+        self._last_markers: dict[int, int] = {}  # in the dirty part, by producer
         self._seen_bytes = 0
         self._records_read = 0
 
@@ -132,6 +133,7 @@ class _Round:
             end_offset,
             Transactions(self._aborted),
             task.producers,
+            self._last_markers,
             now_ms=task.now_ms,
             delete_retention_ms=task.delete_retention_ms,
             compression=task.compression,
@@ -155,6 +157,7 @@ class _Round:
                 if header.attributes & CONTROL:
                     if (marker := read_marker(header, batch)) is not None:
                         transactions.end(header, marker)
+                        self._last_markers[header.producer_id] = header.base_offset
                 elif not transactions.is_aborted(header) and header.record_count:
                     noted = self._note(header, batch)
                     if noted < header.next_offset:

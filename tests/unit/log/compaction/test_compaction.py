@@ -12,6 +12,7 @@ from klamm.log.compaction.plan import MIN_MAP_BYTES, Settings
 from klamm.records.batch import DELETE_HORIZON
 from klamm.records.compression import Codec
 from klamm.records.kernel import KeyMap
+from klamm.records.record import Record, encode_batch
 
 
 def pairs(topic: Any) -> list[tuple[str, str | None]]:
@@ -230,6 +231,21 @@ def test_the_marker_with_the_last_epoch_of_a_producer_stays(topic: Any) -> None:
     assert [header.producer_epoch for header, _ in topic.stored() if header.is_control] == [1]
 
 
+def test_of_a_producer_without_sequences_the_last_marker_is_enough(topic: Any) -> None:
+    """What a coordinator of groups writes for a transactional producer."""
+    batch = encode_batch([Record(0, 1, b"offset", b"1")], producer_id=1, producer_epoch=0, transactional=True)
+    for _ in range(6):
+        for _ in range(3):
+            topic.world.do(topic.log.append, bytearray(batch), leader_epoch=0, from_client=False)
+            topic.end(1, commit=True)
+        topic.roll()
+        topic.compact()
+        topic.world.clock.now_ms += 2000
+    kept = [header.base_offset for header, _ in topic.stored() if header.is_control]
+    assert len(kept) < 10 and kept[-1] == topic.log.end_offset - 1
+    assert len(topic.visible()) == 1
+
+
 def test_an_open_transaction_and_all_behind_it_wait(topic: Any) -> None:
     topic.append(("a", "1"))
     topic.append(("a", "2"))
@@ -280,8 +296,6 @@ def test_more_keys_than_there_is_memory_for_take_several_rounds(topic: Any, monk
 
 
 def test_records_without_a_key_from_before_the_topic_was_compacted_go(topic: Any, caplog: Any) -> None:
-    from klamm.records.record import Record, encode_batch
-
     batch = encode_batch([Record(0, 1, None, b"v"), Record(0, 1, b"k", b"v")])
     topic.world.do(topic.log.append, bytearray(batch), leader_epoch=0)
     topic.roll()
