@@ -13,7 +13,12 @@ from support.process import BrokerProcess
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    options: dict[str, object] = {"num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
+    options: dict[str, object] = {
+        "num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        "group.consumer.min.heartbeat.interval.ms": 100,
+        "group.consumer.heartbeat.interval.ms": 100,
+    }
     process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", options=options)
     yield process
     assert process.stop() == 0

@@ -47,11 +47,21 @@ def test_records_are_produced_and_fetched_without_a_group(
     assert stored_codecs(broker.data, topic) == {codec}
 
 
-@pytest.mark.parametrize("balancer", ["range", "cooperative"])
+@pytest.mark.parametrize("protocol", ["range", "cooperative", "server", "regex"])
 def test_members_of_a_group_share_a_topic_and_take_over_from_each_other(
-    franz_go: Callable[..., None], balancer: str
+    franz_go: Callable[..., None], protocol: str
 ) -> None:
-    franz_go("group", balancer)
+    """By the classic protocol in two ways, and by the new one with topics by name and by expression."""
+    franz_go("group", protocol)
+
+
+def test_transactions_are_committed_aborted_and_fenced(franz_go: Callable[..., None]) -> None:
+    franz_go("transactions")
+
+
+@pytest.mark.parametrize("protocol", ["cooperative", "server"])
+def test_members_of_a_group_copy_a_topic_in_transactions(franz_go: Callable[..., None], protocol: str) -> None:
+    franz_go("exactly-once", protocol)
 
 
 def test_a_topics_life_is_administered(franz_go: Callable[..., None]) -> None:

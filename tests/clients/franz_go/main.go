@@ -1,5 +1,5 @@
-// franz-go against a broker: `franzgo BOOTSTRAP TOPIC records CODEC`, `franzgo BOOTSTRAP TOPIC group BALANCER`,
-// `franzgo BOOTSTRAP TOPIC admin`.
+// franz-go against a broker: `franzgo BOOTSTRAP TOPIC records CODEC`, `... group PROTOCOL`, `... transactions`,
+// `... exactly-once PROTOCOL`, `... admin`.
 // It says nothing and ends with 0 if everything was as it has to be; otherwise it says what was not.
 package main
 
@@ -23,10 +23,6 @@ var codecs = map[string]kgo.CompressionCodec{
 	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 }
 
-var balancers = map[string]kgo.GroupBalancer{
-	"range": kgo.RangeBalancer(), "cooperative": kgo.CooperativeStickyBalancer(),
-}
-
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -36,7 +32,11 @@ func main() {
 	case "records":
 		err = produceAndFetch(ctx, bootstrap, topic, codecs[arguments[1]])
 	case "group":
-		err = shareInGroup(ctx, bootstrap, topic, balancers[arguments[1]])
+		err = shareInGroup(ctx, bootstrap, topic, arguments[1])
+	case "transactions":
+		err = transact(ctx, bootstrap, topic)
+	case "exactly-once":
+		err = exactlyOnce(ctx, bootstrap, topic, arguments[1])
 	case "admin":
 		err = administer(ctx, bootstrap, topic)
 	}
@@ -89,114 +89,6 @@ func produceAndFetch(ctx context.Context, bootstrap, topic string, codec kgo.Com
 		}
 	}
 	return nil
-}
-
-// shareInGroup has two members read a topic of four partitions, then one of them, and compares what came with what was
-// committed.
-func shareInGroup(ctx context.Context, bootstrap, topic string, balancer kgo.GroupBalancer) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	admin := session{kadm.NewClient(client), client}
-	if _, err := admin.CreateTopic(ctx, 4, 1, nil, topic); err != nil {
-		return err
-	}
-	sent := 0
-	send := func() error {
-		batch := make([]*kgo.Record, 40)
-		for i := range batch {
-			batch[i] = &kgo.Record{Topic: topic, Partition: int32(i % 4), Value: []byte(value(sent + i))}
-		}
-		sent += len(batch)
-		return client.ProduceSync(ctx, batch...).FirstErr()
-	}
-	seen := map[string]bool{}
-	member := func() (*kgo.Client, error) {
-		return kgo.NewClient(
-			kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(topic), kgo.ConsumeTopics(topic), kgo.Balancers(balancer),
-			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(100*time.Millisecond),
-			kgo.FetchMaxWait(100*time.Millisecond), kgo.AutoCommitMarks())
-	}
-	poll := func(ctx context.Context, client *kgo.Client) error {
-		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		defer cancel()
-		fetches := client.PollFetches(short)
-		fetches.EachRecord(func(r *kgo.Record) { seen[string(r.Value)] = true; client.MarkCommitRecords(r) })
-		return ctx.Err()
-	}
-	readAll := func(members ...*kgo.Client) error {
-		if err := send(); err != nil {
-			return err
-		}
-		for len(seen) < sent {
-			for _, client := range members {
-				if err := poll(ctx, client); err != nil {
-					return fmt.Errorf("%d of %d records came: %w", len(seen), sent, err)
-				}
-			}
-		}
-		return nil
-	}
-	one, err := member()
-	if err != nil {
-		return err
-	}
-	defer one.Close()
-	if err := readAll(one); err != nil {
-		return err
-	}
-	two, err := member()
-	if err != nil {
-		return err
-	}
-	defer two.Close()
-	if err := untilMembers(ctx, admin, topic, 2, one, two, poll); err != nil {
-		return err
-	}
-	if err := readAll(one, two); err != nil {
-		return err
-	}
-	two.Close()
-	if err := untilMembers(ctx, admin, topic, 1, one, one, poll); err != nil {
-		return err
-	}
-	if err := readAll(one); err != nil {
-		return err
-	}
-	if err := one.CommitMarkedOffsets(ctx); err != nil {
-		return err
-	}
-	one.LeaveGroup()
-	committed, err := admin.FetchOffsets(ctx, topic)
-	if err != nil {
-		return err
-	}
-	total := int64(0)
-	committed.Each(func(o kadm.OffsetResponse) { total += o.At })
-	return expect("committed", total, int64(sent))
-}
-
-// untilMembers polls until the group is stable with so many members.
-func untilMembers(
-	ctx context.Context, admin session, group string, count int, one, two *kgo.Client,
-	poll func(context.Context, *kgo.Client) error,
-) error {
-	for {
-		described, err := admin.DescribeGroups(ctx, group)
-		if err != nil {
-			return err
-		}
-		if found := described[group]; found.State == "Stable" && len(found.Members) == count {
-			return nil
-		}
-		for _, client := range []*kgo.Client{one, two} {
-			if err := poll(ctx, client); err != nil {
-				return fmt.Errorf("not %d members: %w", count, err)
-			}
-		}
-	}
 }
 
 // session administers, and can also produce.
