@@ -9,33 +9,25 @@ wrote down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
 from klamm.core.errors import ErrorCode
-from klamm.core.options import Options
 from klamm.records.batch import iter_batches
 from klamm.records.record import ControlType, decode_control, decode_records
-from klamm.replica.recoding import INLINE_BYTES
-from klamm.server.node import Node
 from klamm.testing.sim.broker.client import Client, Lost
 from klamm.testing.sim.broker.lab import error_code
 from klamm.testing.sim.broker.model import Violation
 from klamm.testing.sim.broker.scenario import remarks
-from klamm.testing.sim.incarnation import Killed
+from klamm.testing.sim.mortal import MortalBroker
 from klamm.testing.sim.transactions.producer import PARTITIONS, TOPIC, TransactionalProducer
-from klamm.testing.sim.world import SimNode, World
+from klamm.testing.sim.world import World
 from klamm.testing.transactions import Fate, History
 from klamm.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from klamm.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 
-BROKER: Final = "broker"
-PORT: Final = 9092
-DATA: Final = "/data"
 OPTIONS: Final = {
-    "listeners": f"PLAINTEXT://{BROKER}:{PORT}",
     "log.retention.ms": "-1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.num.partitions": "3",
@@ -129,22 +121,13 @@ class CommittedReader:
             self._positions[index] = max(self._positions[index], header.next_offset)
 
 
-class Story:
+class Story(MortalBroker):
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.over = False
-        self.kills = 0
+        super().__init__(world, OPTIONS)
         self.history = History()
-        self._rng = world.random("story")
-        self._recode_inline_bytes = self._rng.choice((0, INLINE_BYTES))  # through threads, or not
-        self._process: SimNode | None = None
-        self._node: Node | None = None
-        self._gate = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._clients: dict[str, Client] = {}
 
     async def run(self) -> None:
-        await self._start()
+        await self.start()
         await self._create_topic()
         producers = [
             TransactionalProducer(
@@ -154,91 +137,15 @@ class Story:
         ]
         reader = CommittedReader(self, "follower")
         for producer in producers:
-            self._begin(producer.run())
-        self._begin(reader.follow())
+            self.begin(producer.run())
+        self.begin(reader.follow())
         for _ in range(self._rng.randint(1, 5)):
-            await self._live()
+            await self.live()
         await asyncio.sleep(1.0)
         self.over = True
-        await self._join()
+        await self.join()
         await self._check(producers, reader)
-        assert self._process is not None and self._node is not None
-        await self._process.run(self._node.stop())
-
-    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(coroutine))
-
-    async def _join(self) -> None:
-        for task in self._tasks:
-            await task
-
-    async def connect(self, name: str) -> Client:
-        known = self._clients.get(name)
-        if known is None or known.lost is not None:
-            await self._gate.wait()
-            known = self._clients[name] = await Client.connect(self.world.network.view(name), name, BROKER, PORT)
-        return known
-
-    # ---- the broker
-
-    async def _live(self) -> None:
-        """A while with some trouble in it, then a death; or a crash at the next change of the disk but so many."""
-        rng = self._rng
-        faults = self.world.machine(BROKER).disk.faults
-        if rng.random() < 0.6:
-            faults.crash(rng.randint(1, rng.choice((20, 200, 1000))), self._kill)
-        until = asyncio.get_running_loop().time() + rng.uniform(0.2, 3.0)
-        while asyncio.get_running_loop().time() < until and self._process is not None and self._process.alive:
-            await asyncio.sleep(rng.random() * 0.3)
-            self._trouble()
-            for task in self._tasks:
-                if task.done():
-                    task.result()
-        self._kill()
-        self._calm()
-        await asyncio.sleep(rng.random())
-        await self._start()
-
-    def _trouble(self) -> None:
-        rng = self._rng
-        disk = self.world.machine(BROKER).disk
-        kind = rng.choice(("none", "none", "none", "cut", "cut", "slow", "full"))
-        if kind == "cut":
-            connections = self.world.network.open_connections()
-            if connections:
-                rng.choice(connections).cut()
-        elif kind == "slow":
-            disk.faults.write_s = rng.choice((0.001, 0.03, 0.1))
-        elif kind == "full":
-            disk.fill(rng.choice((0, 200, 3000)))
-            asyncio.get_running_loop().call_later(rng.random(), self._room_again)
-
-    def _room_again(self) -> None:
-        self.world.machine(BROKER).disk.capacity_bytes = None
-
-    def _calm(self) -> None:
-        disk = self.world.machine(BROKER).disk
-        disk.faults = type(disk.faults)()
-        disk.capacity_bytes = None
-
-    def _kill(self) -> None:
-        if self._process is not None and self._process.alive:
-            self._gate.clear()
-            self.kills += 1
-            self.world.kill(self._process)
-
-    async def _start(self) -> None:
-        for attempt in range(3):
-            process = self._process = self.world.node(BROKER)
-            if attempt < 2 and self.kills and self._rng.random() < 0.3:
-                self.world.machine(BROKER).disk.faults.crash(self._rng.randint(1, 100), self._kill)
-            try:
-                self._node = await process.run(_boot(process, self._recode_inline_bytes))
-                break
-            except Killed:
-                self._calm()
-        self._calm()
-        self._gate.set()
+        await self.stop()
 
     async def _create_topic(self) -> None:
         client = await self.connect("admin")
@@ -276,12 +183,6 @@ def _config(name: str, value: str) -> Any:
     from klamm.wire.messages.k19_create_topics import CreatableTopicConfig
 
     return CreatableTopicConfig(name=name, value=value)
-
-
-async def _boot(process: SimNode, recode_inline_bytes: int) -> Node:
-    node = Node(process.env, DATA, Options.from_mapping(OPTIONS), recode_inline_bytes=recode_inline_bytes)
-    await node.start()
-    return node
 
 
 async def _committed_offset(client: Client, group: str) -> int:
