@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,6 +173,52 @@ def test_compaction_can_be_switched_on_for_a_topic_that_has_records_without_keys
     done.result(30)
     fill(broker.bootstrap, 5)
     assert len(read_compacted(broker.bootstrap, 700)) >= 21
+
+
+def test_committed_offsets_survive_compaction_and_a_kill(data: Path) -> None:
+    options = HASTY | {
+        "auto.create.topics.enable": "true",
+        "offsets.topic.num.partitions": 1,
+        "offsets.topic.segment.bytes": 10_000,
+        "log.cleaner.min.cleanable.ratio": 0.01,
+    }
+    folder = data / "topics" / "__consumer_offsets-0"
+    broker = BrokerProcess(data, options=options)
+    fill(broker.bootstrap, 1)
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer(config)
+    consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+    for number in range(300):
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, number)], asynchronous=False)
+    while len(list(folder.glob("*.log"))) > 3:  # 300 commits are more
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, number := number + 1)], asynchronous=False)
+    broker.kill()
+    consumer.close()
+    broker = BrokerProcess(data, options=options)
+    again = Consumer(config | {"bootstrap.servers": broker.bootstrap})
+    (found,) = again.committed([TopicPartition(TOPIC, 0)], timeout=30)
+    assert found.offset == number
+    again.close()
+    assert broker.stop() == 0
+    assert not any("Traceback" in line for line in broker.errors)
+
+
+def test_the_tools_read_what_compaction_leaves(broker: BrokerProcess, data: Path) -> None:
+    create(broker.bootstrap)
+    fill(broker.bootstrap, 60)
+    last = {key: value for _, key, value in read_compacted(broker.bootstrap, 400)}
+    consumed = klamm("consume", TOPIC, "--exit-at-end", "--bootstrap", broker.bootstrap, "--format", "%k\\n")
+    assert {line.encode() for line in consumed.splitlines()} == set(last)
+    assert broker.stop() == 0
+    assert "damage" not in klamm("log", "check", str(data))
+    dumped = klamm("log", "dump", str(sorted((data / "topics" / f"{TOPIC}-0").glob("*.log"))[0]))
+    assert "error" not in dumped
+
+
+def klamm(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "klamm", *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 20))])
