@@ -102,6 +102,26 @@ def test_a_transaction_is_aborted_by_its_id_and_its_producer_fenced(broker: Brok
     assert "has no open transaction" in klamm("txn", "abort", "abort-1", "--yes", code=1)
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_consume_reads_to_the_end_over_markers_and_open_transactions(
+    broker: BrokerProcess, klamm: Run, committed: bool
+) -> None:
+    topic = f"read-{committed}"
+    producer = begin(broker, topic)
+    producer.commit_transaction(LIMIT_S)
+    for value in (b"aborted", b"open"):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush(LIMIT_S)
+        if value == b"aborted":
+            producer.abort_transaction(LIMIT_S)
+    level = "read_committed" if committed else "read_uncommitted"
+    consume = ("consume", topic, "--from", "beginning", "--exit-at-end", "-X", f"isolation.level={level}")
+    assert klamm(*consume).split() == (["x"] if committed else ["x", "aborted", "open"])
+    producer.abort_transaction(LIMIT_S)
+    assert klamm(*consume).split() == (["x"] if committed else ["x", "aborted", "open"])  # and markers come last
+
+
 def test_a_hanging_transaction_is_found_and_ended(broker: BrokerProcess, klamm: Run) -> None:
     """As a broker of old let it happen: a batch that came after the end of its transaction."""
     begin(broker, "hang-1").commit_transaction(LIMIT_S)
