@@ -6,12 +6,15 @@ It checks every index entry against the log: positions, offsets and timestamps.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
-from klamm.coordinator.machine import Producer
+from klamm.coordinator.machine import Producer as Owner
 from klamm.coordinator.records import TRANSACTIONS
 from klamm.coordinator.transactions.machine import Settings
 from klamm.coordinator.transactions.state import Transaction
@@ -25,6 +28,7 @@ from klamm.records.record import ControlType, EndMarker, Record, encode_batch, e
 from klamm.wire.messages.coordinator import TransactionLogValue
 from support.downloads import FETCH_LIMIT_S
 from support.java import KafkaTools
+from support.process import BrokerProcess
 from support.transactions import LAST_EPOCH, T0, T1, U0, Driver
 
 BATCHES = 600
@@ -66,13 +70,13 @@ async def write_log(path: Path) -> LogState:
 def write_transactions(path: Path) -> list[str]:
     """A transactional id in all of its states, as the coordinator keeps it. Returns the states."""
     driver = Driver(settings=Settings(two_phase_commit=True))
-    driver.put(Transaction("x", Producer(7, LAST_EPOCH), 1000, driver.now.time_ms))
-    driver.add(Producer(7, LAST_EPOCH), T0, T1, U0)
-    driver.finish(Producer(7, LAST_EPOCH))  # with another producer id, because there are no more epochs
+    driver.put(Transaction("x", Owner(7, LAST_EPOCH), 1000, driver.now.time_ms))
+    driver.add(Owner(7, LAST_EPOCH), T0, T1, U0)
+    driver.finish(Owner(7, LAST_EPOCH))  # with another producer id, because there are no more epochs
     driver.write_markers()
-    driver.add(Producer(100, 0), U0)
+    driver.add(Owner(100, 0), U0)
     driver.init(keep=True)  # whose fields Kafka does not know
-    driver.finish(Producer(100, 1), False)
+    driver.finish(Owner(100, 1), False)
     driver.write_markers()
     env = real_env()
     log = Log.open(env, str(path), LogConfig(), name=path.name, handles=Handles(env.files), state=LogState(0, 0, 0, 0))
@@ -113,3 +117,36 @@ def test_kafkas_dump_log_reads_our_segments(tmp_path: Path, kafka_tools: KafkaTo
     indexes = ",".join(file for file in files if file.endswith("index") and not file.endswith("txnindex"))
     sane = kafka_tools("kafka-dump-log", "--index-sanity-check", "--files", indexes)
     assert sane.count("passed sanity check") == sane.count("Dumping ") > 0
+
+
+def test_kafkas_dump_log_reads_compacted_segments(
+    tmp_path: Path, kafka_tools: KafkaTools, start_broker: Callable[..., BrokerProcess]
+) -> None:
+    options = {
+        "log.cleanup.policy": "compact",
+        "log.segment.bytes": 5000,
+        "log.cleaner.min.cleanable.ratio": 0.01,
+        "log.cleaner.backoff.ms": 20,
+        "log.index.interval.bytes": 500,
+    }
+    broker = start_broker(tmp_path, options=options)
+    for codec in ("none", "gzip", "lz4"):
+        sender = Producer(
+            {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "enable.idempotence": True}
+        )
+        for i in range(600):
+            noise = random.Random(i).randbytes(30)
+            sender.produce("t", None if i % 7 == 0 else noise, key=b"k%d" % (i % 97), partition=0)
+            if i % 20 == 0:
+                assert sender.flush(30) == 0
+        assert sender.flush(30) == 0
+    folder = tmp_path / "topics" / "t-0"
+    while len(list(folder.glob("*.log"))) > 8:  # 20 without compaction
+        Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"}).list_topics(timeout=30)
+    assert broker.stop() == 0
+    files = [str(f) for suffix in ("log", "index", "timeindex") for f in folder.glob(f"*.{suffix}")]
+    text = kafka_tools("kafka-dump-log", "--deep-iteration", "--files", ",".join(files))
+    for complaint in ("mismatch", "not found", "out of order", "Corrupt", "isvalid: false", "rror"):
+        assert complaint not in text
+    assert "deleteHorizonMs: OptionalLong[1" in text
+    assert 97 <= len(re.findall(r"^\| offset: ", text, re.M)) < 1000
