@@ -3,6 +3,7 @@
 python -m klamm.testing.sim.run --seed 17 --trace     one seed, with everything that happens in it
 python -m klamm.testing.sim.run --seeds 0-999         many, with the failing ones listed at the end
 python -m klamm.testing.sim.run --transactions ...    the stories of transactional clients instead
+python -m klamm.testing.sim.run --groups ...          those of the members of a group
 python -m klamm.testing.sim.run --compaction ...      those of a topic that is compacted all the time
 """
 
@@ -20,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run one seed")
     parser.add_argument("--seeds", metavar="FIRST-LAST", help="run many seeds")
     parser.add_argument("--transactions", action="store_true", help="clients with transactions, and kills only")
+    parser.add_argument("--groups", action="store_true", help="members of a group, and kills only")
     parser.add_argument("--compaction", action="store_true", help="a compacted topic, and every kind of death")
     parser.add_argument("--trace", action="store_true", help="print everything that happened")
     options = parser.parse_args(arguments)
@@ -28,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         first, _, last = (options.seeds or "0-99").partition("-")
         seeds = range(int(first), int(last or first) + 1)
-    story = "transactions" if options.transactions else "compaction" if options.compaction else ""
+    story = next((name for name in _STORIES if getattr(options, name)), "")
     failed = [seed for seed in seeds if not _run(seed, story, trace=options.trace)]
     if len(seeds) > 1:
         _say(f"{len(seeds) - len(failed)} of {len(seeds)} seeds passed; failed: {failed or 'none'}")
@@ -37,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(seed: int, story: str, *, trace: bool) -> bool:
     lines: list[str] = []
-    run = {"transactions": _transactions, "compaction": _compaction}.get(story, _broker)
+    run = _STORIES.get(story, _broker)
     try:
         done = run(seed, lines if trace else None)
     except Exception:  # noqa: BLE001 - a failing seed is the result, whatever it raised
@@ -70,6 +72,16 @@ def _compaction(seed: int, lines: list[str] | None) -> str:
 
     told = run_seed(seed, trace_into=lines)
     return f"{told.deaths} deaths, {told.rounds} rounds, {told.written} records, trace {told.digest}"
+
+
+def _groups(seed: int, lines: list[str] | None) -> str:
+    from klamm.testing.sim.groups.story import run_seed
+
+    told = run_seed(seed, trace_into=lines)
+    return f"{told.kills} kills, {told.generations} generations, {told.commits} commits, trace {told.digest}"
+
+
+_STORIES = {"transactions": _transactions, "groups": _groups, "compaction": _compaction}
 
 
 def _say(text: str) -> None:

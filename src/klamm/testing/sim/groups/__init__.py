@@ -1,0 +1,1 @@
+"""Members of classic groups, simulated, and the broker that dies under them."""
