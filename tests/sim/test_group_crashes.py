@@ -1,5 +1,5 @@
-"""A group whose broker is killed again and again: a generation has one assignment, no partition two owners, no commit is
-lost or taken back, and the members come together again."""
+"""A group whose broker is killed again and again: a generation has one assignment, no partition two owners, no commit
+is lost or taken back, and the members come together again."""
 
 from __future__ import annotations
 
