@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from support.apache_kafka import ApacheKafka
+from support.java import KafkaTools
 from support.process import BrokerProcess
 from support.tools import unavailable
 
@@ -44,3 +46,28 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     yield start
     for broker in started:
         broker.kill()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tool: Callable[[str, str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """One Apache Kafka for all tests that only need some Kafka: nobody stops it, everybody has topics of their own."""
+    kafka = ApacheKafka(KafkaTools(tool), tmp_path_factory.mktemp("apache-kafka"))
+    kafka.start()
+    yield kafka
+    kafka.stop()
+
+
+@pytest.fixture
+def start_apache_kafka(tool: Callable[[str, str], str], tmp_path: Path) -> Iterator[Callable[..., ApacheKafka]]:
+    """Start one that the test may kill and start again, with options and listeners of its own; see `ApacheKafka`."""
+    started: list[ApacheKafka] = []
+
+    def start(**kwargs: object) -> ApacheKafka:
+        kafka = ApacheKafka(KafkaTools(tool), tmp_path / f"kafka-{len(started)}", **kwargs)  # type: ignore[arg-type]
+        started.append(kafka)
+        kafka.start()
+        return kafka
+
+    yield start
+    for kafka in started:
+        kafka.kill()

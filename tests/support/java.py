@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support.downloads import fetched, run_client
@@ -33,6 +33,7 @@ MAIN = {
     "kafka-reassign-partitions": "reassign.ReassignPartitionsCommand",
     "kafka-topics": "TopicCommand",
     "kafka-transactions": "TransactionsCommand",
+    "kafka-verifiable-consumer": "VerifiableConsumer",
     "kafka-verifiable-producer": "VerifiableProducer",
     "transactional-message-copier": "TransactionalMessageCopier",
 }
@@ -59,15 +60,21 @@ class KafkaTools:
         return done.stdout + done.stderr
 
     def run(self, name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = self._command(name, arguments)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
+
+    def start(self, name: str, *arguments: str) -> subprocess.Popen[str]:
+        """One that runs until it is told to stop; what it prints is to be read while it does."""
+        command = self._command(name, arguments)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def _command(self, name: str, arguments: tuple[str, ...]) -> list[str]:
         main = MAIN[name] if MAIN[name].startswith("kafka.") else f"org.apache.kafka.tools.{MAIN[name]}"
-        return subprocess.run(
-            [self._java, *FLAGS, "-cp", f"{self._jars}/*", main, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=RUN_LIMIT_S,
-            check=False,
-        )
+        return self.java(main, *arguments)
+
+    def java(self, main: str, *arguments: str, flags: Sequence[str] = FLAGS) -> list[str]:
+        """The command that runs a class of Kafka's."""
+        return [self._java, *flags, "-cp", f"{self._jars}/*", main, *arguments]
 
 
 def fetch_jars(tool: Callable[[str, str], str], folder: Path) -> None:
