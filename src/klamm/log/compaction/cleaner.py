@@ -99,8 +99,12 @@ class Cleaner:
     async def _work(self, queue: deque[Log]) -> None:
         while queue and not self._stopped.is_set():
             log = queue.popleft()
-            if await self.compact(log):
-                queue.append(log)  # the map was too small for all keys: another round, when it is its turn
+            try:
+                if await self.compact(log):
+                    queue.append(log)  # the map was too small for all keys: another round, when it is its turn
+            except Exception:
+                _logger.exception("Compaction has failed; the other logs go on.")
+                self._set_aside(log, "a mistake of ours, see above")
 
     # ---- looking
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from klamm.core.env import ChildFailed
 from klamm.log.compaction.plan import MIN_MAP_BYTES, Settings
 from klamm.records.batch import DELETE_HORIZON
 from klamm.records.compression import Codec
@@ -433,6 +435,18 @@ def test_the_brake_holds(topic: Any, monkeypatch: Any) -> None:
     assert sum(waits) == pytest.approx(2 * size / 1000, rel=0.3)
 
 
+def test_a_mistake_of_ours_costs_one_log_its_compaction(topic: Any, monkeypatch: Any, caplog: Any) -> None:
+    def compact(*_: object) -> Iterator[object]:
+        yield 1 // 0
+
+    monkeypatch.setattr("klamm.log.compaction.work.compact", compact)
+    topic.append(("a", "1"), ("a", "2"))
+    topic.roll()
+    assert topic.compact().uncleanable == {topic.log}
+    assert "ZeroDivisionError" in caplog.text
+    topic.check()
+
+
 def test_switched_off_it_does_nothing(topic: Any) -> None:
     topic.append(("a", "1"), ("a", "2"))
     topic.roll()
@@ -440,3 +454,34 @@ def test_switched_off_it_does_nothing(topic: Any) -> None:
         topic.settings = settings
         topic.compact()
         assert topic.log.clean_offset == 0
+
+
+class DyingChildren:
+    def __init__(self, code: int | None) -> None:
+        self.code = code
+        self.stopped = 0
+
+    async def start(self, *_: object) -> DyingChildren:
+        return self
+
+    async def next(self) -> object:
+        raise ChildFailed("a child process ended with status -9", self.code)
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.mark.parametrize(("code", "given_up"), [(None, True), (errno.EIO, True), (errno.ENOSPC, False)])
+def test_a_child_that_dies_is_followed_by_others_for_a_while(topic: Any, code: int | None, given_up: bool) -> None:
+    topic.append(("a", "1"), ("a", "2"))
+    topic.roll()
+    real, topic.world.env.processes = topic.world.env.processes, DyingChildren(code)
+    cleaner, _ = topic.cleaner()
+    for attempt in range(1, 5):
+        topic.world.loop.run_until_complete(cleaner.run())
+        assert cleaner.counters.failures == (min(attempt, 3) if given_up else attempt)
+    assert cleaner.uncleanable == ({topic.log} if given_up else set())
+    topic.check()
+    topic.world.env.processes = real
+    topic.compact()
+    assert offsets(topic) == [1]
