@@ -54,6 +54,22 @@ class ClientConfig:
     max_in_flight_requests_per_connection: int = _option(Kind.INT, 5, "produce requests to one broker at a time",
                                                          at_least=1)  # fmt: skip
     delivery_timeout_ms: int = _time(120_000, "after how long a record that could not be sent is given up")
+    retries: int = _option(Kind.INT, 0x7FFFFFFF, "how often a batch goes again; delivery.timeout.ms is the better limit",
+                           at_least=0)  # fmt: skip
+    max_block_ms: int = _time(60_000, "how long sending may wait for room in buffer.memory, or for a topic's leaders")
+    compression_gzip_level: int | None = _option(Kind.INT, None, "from 1, quick, to 9, small", at_least=-1, at_most=9)
+    compression_lz4_level: int | None = _option(Kind.INT, None, "from 1, quick, to 17, small", at_least=1, at_most=17)
+    compression_zstd_level: int | None = _option(Kind.INT, None, "up to 22; below zero it is quicker still",
+                                                 at_least=-131_072, at_most=22)  # fmt: skip
+    partitioner_class: str = _option(Kind.STRING, "", "default, sticky, round_robin, or a class of Java's that does so")
+    partitioner_ignore_keys: bool = _option(Kind.BOOL, False, "choose partitions as if records had no keys")
+    partitioner_adaptive_partitioning_enable: bool = _option(Kind.BOOL, True, "give quicker brokers more records")
+    partitioner_availability_timeout_ms: int = _time(0, "for how long a broker may take nothing before its partitions "
+                                                        "are avoided; 0: for ever")  # fmt: skip
+    transactional_id: str = _option(Kind.STRING, "", "the name under which a producer's transactions go on and are "
+                                                     "fenced; empty: no transactions")  # fmt: skip
+    transaction_timeout_ms: int = _time(60_000, "after how long a transaction that was left open is aborted",
+                                        at_least=1)  # fmt: skip
 
     fetch_min_bytes: int = _option(Kind.INT, 1, "a fetch waits until there is this much", at_least=0)
     fetch_max_bytes: int = _option(Kind.INT, 50 << 20, "the most that one fetch brings", at_least=1)
@@ -64,6 +80,13 @@ class ClientConfig:
     check_crcs: bool = _option(Kind.BOOL, True, "accepted; checksums are always verified")
 
     warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def from_options(cls, config: Mapping[str, object] | None, given: Mapping[str, object]) -> ClientConfig:
+        """Options as clients take them: `config` by Kafka's names, with dots; `given`, keyword arguments, with
+        underscores. A keyword beats the mapping; None is the default."""
+        merged = {**(config or {}), **{name.replace("_", "."): value for name, value in given.items()}}
+        return cls.from_mapping({name: value for name, value in merged.items() if value is not None})
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> ClientConfig:
@@ -94,6 +117,8 @@ class ClientConfig:
                 "Only PLAINTEXT is; TLS and SASL are to come.",
             )
         self.addresses()
+        if self.transactional_id and not (self.enable_idempotence and self.acks in ("all", "-1")):
+            raise ConfigError("transactional.id needs enable.idempotence=true and acks=all.")
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > MAX_IDEMPOTENT_IN_FLIGHT:
             raise ConfigError(
                 f"max.in.flight.requests.per.connection={self.max_in_flight_requests_per_connection} is too much "
