@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from typing import cast
 
 from klamm.wire import frames
 from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
+from support.downloads import fetched
 from support.java import KafkaTools
 
 START_LIMIT_S = 60
@@ -30,6 +32,7 @@ PAUSE_S = 0.05
 ATTEMPTS = 3  # a port that was free when we looked may be somebody's when Kafka takes it
 CLUSTER = "a2xhbW0tdGVzdHMtcnVuIQ"
 LOG_FILE = "kafka.log"
+CLASSES_FILE = "classes.jsa"
 FLAGS = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
 OPTIONS: dict[str, object] = {
     "process.roles": "broker,controller",
@@ -81,6 +84,7 @@ class ApacheKafka:
         self._protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **(listeners or {})}
         self._options = options or {}
         self._scram_users = scram_users
+        self._flags = FLAGS
         self._ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -98,6 +102,8 @@ class ApacheKafka:
 
     def start(self) -> None:
         """Begin, or go on with the same data and the same ports; ready when this returns."""
+        if self._flags is FLAGS:
+            self._flags = [*FLAGS, f"-XX:SharedArchiveFile={loaded_classes(self._tools)}"]
         attempts = 1 if self._ports else ATTEMPTS
         for attempt in range(1, attempts + 1):
             self._prepare()
@@ -119,9 +125,8 @@ class ApacheKafka:
         self._properties.write_text("\n".join(lines) + "\n")
         scram = [word for user in self._scram_users for word in ("--add-scram", user)]
         command = ["format", "-g", "-t", CLUSTER, "-c", str(self._properties), *scram]
-        done = subprocess.run(
-            self._tools.java("kafka.tools.StorageTool", *command), capture_output=True, text=True, check=False
-        )
+        line = self._tools.java("kafka.tools.StorageTool", *command, flags=self._flags)
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
     @property
@@ -142,7 +147,7 @@ class ApacheKafka:
     def _spawn(self) -> None:
         with (self.folder / LOG_FILE).open("ab") as log:
             self._process = subprocess.Popen(
-                self._tools.java("kafka.Kafka", str(self._properties), flags=FLAGS),
+                self._tools.java("kafka.Kafka", str(self._properties), flags=self._flags),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -185,6 +190,20 @@ class ApacheKafka:
             process.send_signal(how)  # does nothing if it has ended
             process.wait(STOP_LIMIT_S)
             self._process = None
+
+
+def loaded_classes(tools: KafkaTools) -> Path:
+    """Kafka's classes as the virtual machine keeps them once they are loaded: most of the time of a start. Made by one
+    that runs for it alone; one of another virtual machine is passed over by Java, without a word."""
+
+    def make(folder: Path) -> None:
+        kafka = ApacheKafka(tools, folder / "node")
+        kafka._flags = [*FLAGS, f"-XX:ArchiveClassesAtExit={folder / CLASSES_FILE}"]
+        kafka.start()
+        kafka.stop()
+        shutil.rmtree(kafka.folder)
+
+    return fetched("kafka-classes", make) / CLASSES_FILE
 
 
 def ask_metadata(sock: socket.socket) -> MetadataResponse:
