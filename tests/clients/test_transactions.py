@@ -18,6 +18,7 @@ from kafka.structs import OffsetAndMetadata
 
 from support.committed import LIMIT_S, read_all
 from support.downloads import FETCH_LIMIT_S
+from support.hanging import UNVERIFIED, write_late
 from support.java import KafkaTools
 from support.process import BrokerProcess
 
@@ -301,17 +302,34 @@ def test_javas_copier_copies_exactly_once(broker: BrokerProcess, topic: str, kaf
 
 @pytest.mark.timeout(FETCH_LIMIT_S + 300)
 def test_a_hanging_transaction_is_found_and_ended_by_kafkas_tool(
-    broker: BrokerProcess, topic: str, producers: Make, kafka_tools: KafkaTools
+    start_broker: Callable[..., BrokerProcess], topic: str, kafka_tools: KafkaTools
 ) -> None:
+    broker = start_broker(options=UNVERIFIED)
     create(broker, topic)
-    producer = producers(topic)
-    producer.begin_transaction()
-    producer.produce(topic, b"x")
-    producer.flush(LIMIT_S)
-    at = ("--bootstrap-server", broker.bootstrap)
-    known = kafka_tools("kafka-transactions", *at, "describe-producers", "--topic", topic, "--partition", "0")
-    assert known.splitlines()[1].split()[-1] == "0", known  # where its transaction starts
-    kafka_tools("kafka-transactions", *at, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
-    assert read_all(broker.bootstrap, topic) == {0: []}
-    known = kafka_tools("kafka-transactions", *at, "describe-producers", "--topic", topic, "--partition", "0")
-    assert known.splitlines()[1].split()[-1] == "None", known
+    ended, open_ = (
+        Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "transactional.id": name})
+        for name in (topic, f"{topic}-open")
+    )
+    for producer in (ended, open_):
+        producer.init_transactions(LIMIT_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"x")
+        if producer is ended:
+            producer.commit_transaction(LIMIT_S)
+            write_late(broker.bootstrap, topic)
+    open_.flush(LIMIT_S)
+
+    def found(*arguments: str) -> list[list[str]]:
+        lines = kafka_tools("kafka-transactions", "--bootstrap-server", broker.bootstrap, *arguments).splitlines()
+        return [line.split() for line in lines[1:]]
+
+    where = ("--topic", topic, "--partition", "0")
+    hanging = ("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0")
+    starts = sorted(line[-1] for line in found("describe-producers", *where))
+    assert starts == ["2", "3"], "both are open"
+    ((*place, _, _, _, start, _, _),) = found(*hanging)
+    assert (place, start) == ([topic, "0"], "2"), "only one has no coordinator that would end it"
+    found("abort", *where, "--start-offset", start)
+    assert found(*hanging) == []
+    open_.commit_transaction(LIMIT_S)
+    assert read_all(broker.bootstrap, topic) == {0: [b"x", b"x"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from confluent_kafka import KafkaException, Producer
 
 from klamm.cli import main
 from support.committed import LIMIT_S, read_all
+from support.hanging import UNVERIFIED, write_late
 from support.process import BrokerProcess
 
 Run = Callable[..., str]
@@ -21,7 +21,7 @@ Run = Callable[..., str]
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     started = BrokerProcess(
         tmp_path_factory.mktemp("broker") / "data",
-        options={"num.partitions": 2, "transaction.partition.verification.enable": "false"},
+        options={"num.partitions": 2, **UNVERIFIED},
     )
     yield started
     started.kill()
@@ -125,7 +125,7 @@ def test_consume_reads_to_the_end_over_markers_and_open_transactions(
 def test_a_hanging_transaction_is_found_and_ended(broker: BrokerProcess, klamm: Run) -> None:
     """As a broker of old let it happen: a batch that came after the end of its transaction."""
     begin(broker, "hang-1").commit_transaction(LIMIT_S)
-    asyncio.run(_write_late(broker, "hang-1"))
+    write_late(broker.bootstrap, "hang-1")
     begin(broker, "hang-2")
     assert klamm("txn", "find-hanging", "hang-*") == "No transaction hangs.\n"  # it may well be on its way
     found = json.loads(klamm("txn", "find-hanging", "hang-*", "--silent-for", "1ms", "-o", "json", code=1))
@@ -140,30 +140,3 @@ def test_a_hanging_transaction_is_found_and_ended(broker: BrokerProcess, klamm: 
     assert klamm("txn", "find-hanging", "hang-*", "--silent-for", "1ms") == "No transaction hangs.\n"
     other = ("--topic", "hang-2", "--partition", "0", "--start-offset", "0", "--yes")
     assert "hang-2 has it open" in klamm("txn", "abort", *other, code=1)
-
-
-async def _write_late(broker: BrokerProcess, name: str) -> None:
-    from klamm.client import ClientConfig, Cluster
-    from klamm.core.env.real import real_env
-    from klamm.records.record import Record, encode_batch
-    from klamm.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
-    from klamm.wire.messages.k61_describe_producers import DescribeProducersRequest, TopicRequest
-
-    env = real_env()
-    config = ClientConfig.from_mapping({"bootstrap.servers": broker.bootstrap})
-    async with await Cluster.connect(config, env) as cluster:
-        asked = DescribeProducersRequest(topics=[TopicRequest(name=name, partition_indexes=[0])])
-        known = (await cluster.request(asked)).topics[0].partitions[0].active_producers[0]
-        batch = encode_batch(
-            [Record(0, env.clock.time_ms(), None, b"late")],
-            producer_id=known.producer_id,
-            producer_epoch=known.producer_epoch,
-            base_sequence=known.last_sequence + 1,
-            transactional=True,
-        )
-        data = PartitionProduceData(index=0, records=batch)
-        topic = TopicProduceData(name=name, partition_data=[data])
-        request = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=5000, topic_data=[topic])
-        answer = await cluster.request(request, version=9)
-        assert not answer.responses[0].partition_responses[0].error_code
-    env.executor.close()
