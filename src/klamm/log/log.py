@@ -460,40 +460,21 @@ class Log(LogBase):
             self._unload()
         return dirt
 
-    @property
-    def first_base_offset(self) -> int:
-        """Where its first segment starts; the end of a log that has none."""
-        items = self._segments.items if self._segments is not None else ()
-        return items[0].base_offset if items else self.end_offset
-
-    def segments_after(self, segment: Segment) -> list[Segment]:
-        items = self._loaded().items
-        return items[items.index(segment) + 1 :]
-
     def replace(self, old: list[Segment], size: int, put_in_place: Callable[[], None]) -> bool:
         """Have one new segment of this size in the place of these, or leave all as it is (False) if they are not what
         they were any more. What `put_in_place` renames must not be seen half done, so this is one step of the loop.
         OSError if it fails in the middle: then the log is offline, and the next start finishes it."""
         segments = self._segments
-        if segments is None or self.failure is not None:
+        if segments is None or self.failure is not None or not segments.has_finished(old):
             return False
-        i = max(0, segments.at(old[0].base_offset))
-        if segments.items[i : i + len(old)] != old or segments.items[-1] is old[-1]:
-            return False
-        new = Segment(self.handles, self.path, old[0].base_offset, size=size, created_ms=old[0].created_ms)
-        assert old[-1].next_offset is not None
-        new.closed_from_disk(old[-1].next_offset)
         for segment in old:
             self.handles.forget(segment)
         try:
             put_in_place()
         except OSError as error:
-            self._fail(f"compacted segments cannot be put into place: {error}")
-            self._tell()
+            self.fail(f"compacted segments cannot be put into place: {error}")
             raise
-        segments.items[i : i + len(old)] = [new]
-        gone = {segment.base_offset for segment in old[1:]}
-        segments.snapshots = [offset for offset in segments.snapshots if offset not in gone]
+        segments.replace(old, size)
         self._names_made += 1
         if self._reader is not None:
             self._reader.forget()

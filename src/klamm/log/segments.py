@@ -135,6 +135,23 @@ class Segments:
         self.snapshots = [offset for offset in self.snapshots if offset >= first]
         return renamed
 
+    def has_finished(self, run: list[Segment]) -> bool:
+        """Whether these segments are here, one after another, and none of them is the active one."""
+        i = max(0, self.at(run[0].base_offset))
+        return self.items[i : i + len(run)] == run and self.items[-1] is not run[-1]
+
+    def replace(self, old: list[Segment], size: int) -> None:
+        """One segment is in the place of these: the files of the first one are now its own, and those of the others
+        are going."""
+        first, last = old[0], old[-1]
+        new = Segment(self.handles, self.folder, first.base_offset, size=size, created_ms=first.created_ms)
+        assert last.next_offset is not None
+        new.closed_from_disk(last.next_offset)
+        i = self.items.index(first)
+        self.items[i : i + len(old)] = [new]
+        gone = {segment.base_offset for segment in old[1:]}
+        self.snapshots = [offset for offset in self.snapshots if offset not in gone]
+
     def remove_from(self, index: int) -> None:
         """Remove the segments from this number on, for good. Blocks. Last first: what a crash leaves is a prefix."""
         files = self.handles.files

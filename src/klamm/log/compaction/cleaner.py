@@ -172,7 +172,6 @@ class Cleaner:
         from klamm.log.compaction.work import Source, Task
 
         env, config, settings = self._manager.env, log.config, self.settings
-        following = [segment.base_offset for segment in log.segments_after(dirt.segments[-1])]
         sources = [Source(s.base_offset, s.next_offset or 0, s.size) for s in dirt.segments]
         producers: dict[int, LastBatch] = {}
         for some in sliced(list(log.producers.items()), PRODUCERS_SLICE):
@@ -183,7 +182,7 @@ class Cleaner:
             folder=log.path,
             token=env.uuid().hex(),
             sources=sources,
-            following=following,
+            following=dirt.following,
             first_dirty=dirt.first_dirty,
             producers=producers,
             seed=env.rng.randbytes(16),
@@ -244,14 +243,12 @@ class Cleaner:
 
     async def _swap_in(self, log: Log, dirt: Dirt, cleaned: Cleaned, token: str) -> bool:
         """Whether the round may go on: one whose segments could not be put in must not go further, since what comes
-        later may be tombstones for what stays in these. Segments that retention has taken away are no loss."""
+        later may be tombstones for what stays in these. What is below the log's start is nobody's concern any more."""
         self.counters.segments_in += len(cleaned.sources)
         self.counters.segments_out += 1
-        if not cleaned.size:
+        if not cleaned.size or cleaned.sources[-1].next_offset <= log.start_offset:
             return True
         bases = [source.base_offset for source in cleaned.sources]
-        if bases[-1] < log.first_base_offset:
-            return True
         old = [segment for segment in dirt.segments if bases[0] <= segment.base_offset <= bases[-1]]
         swap = Swap(token, bases, cleaned.size, cleaned.has_aborted)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -269,7 +266,7 @@ class Cleaner:
         held = await submit(partial(env.files.open, old[0].path, readonly=True))
         try:
             try:
-                await submit(swaps.decide, env.files, folder, swap)
+                await submit(swaps.decide, env.files, folder, swap, lambda: log.failure is not None)
                 put_in_place = partial(swaps.put_in_place, env.files, folder, swap)
                 replaced = self._manager.in_use(log) and log.replace(old, swap.size, put_in_place)
             except OSError:
@@ -279,7 +276,7 @@ class Cleaner:
             if not replaced:
                 await self._revoke(log, swap)
                 return False
-            await submit(swaps.clear_up, env.files, folder, swap)
+            await submit(swaps.clear_up, env.files, folder, swap, lambda: log.failure is not None)
         finally:
             await submit(held.close)
         return True

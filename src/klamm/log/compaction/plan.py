@@ -45,6 +45,7 @@ class Dirt(NamedTuple):
 
     first_dirty: int
     segments: list[Segment]  # from the log's first one on, all that may be compacted
+    following: list[int]  # where those behind them start
     dirty_bytes: int
     ratio: float  # how much of these is dirty
     overdue: bool  # something dirty is older than max.compaction.lag.ms
@@ -59,7 +60,7 @@ def assess(
     """Nothing at or above the limit may be compacted. May read the ends of some segments: OSError, CorruptBatch."""
     items = segments.items
     if len(items) < 2:
-        return Dirt(start_offset, [], 0, 0.0, False)
+        return Dirt(start_offset, [], [], 0, 0.0, False)
     first_dirty = clean_offset if start_offset <= clean_offset <= items[-1].base_offset else start_offset
     chosen: list[Segment] = []
     clean_bytes = dirty_bytes = 0
@@ -73,7 +74,9 @@ def assess(
         else:
             dirty_bytes += segment.size
     ratio = dirty_bytes / (clean_bytes + dirty_bytes) if dirty_bytes else 0.0
-    return Dirt(first_dirty, chosen, dirty_bytes, ratio, _is_overdue(chosen, config, first_dirty, now_ms))
+    following = [segment.base_offset for segment in items[len(chosen) :]]
+    overdue = _is_overdue(chosen, config, first_dirty, now_ms)
+    return Dirt(first_dirty, chosen, following, dirty_bytes, ratio, overdue)
 
 
 def _is_settled(segment: Segment, limit_offset: int) -> bool:

@@ -11,6 +11,7 @@ removed, and last of all the note. Every step can be done again. Without a note,
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from klamm.core.env import Files
@@ -49,9 +50,12 @@ def cleaned_path(folder: str, base_offset: int, suffix: str, token: str) -> str:
 # ---- while the broker runs
 
 
-def decide(files: Files, folder: str, swap: Swap) -> None:
-    """Write the note. Blocks."""
+def decide(files: Files, folder: str, swap: Swap, stopped: Callable[[], bool]) -> None:
+    """Write the note. Blocks. Once it is stopped, nothing is written or removed by name: names may be somebody else's
+    by then."""
     files.sync_dir(folder)  # the names of the new files
+    if stopped():
+        return
     files.write_atomically(swap.path(folder), json.dumps(swap._asdict()).encode())
 
 
@@ -71,9 +75,11 @@ def put_in_place(files: Files, folder: str, swap: Swap) -> None:
         files.rename(path, path + DELETED_SUFFIX)  # removing a large file takes long
 
 
-def clear_up(files: Files, folder: str, swap: Swap) -> None:
+def clear_up(files: Files, folder: str, swap: Swap, stopped: Callable[[], bool] = lambda: False) -> None:
     """After `put_in_place`: what is left of the old segments, and the note. Blocks."""
     for base in swap.bases[1:]:
+        if stopped():
+            return
         for suffix in (LOG_SUFFIX, LOG_SUFFIX + DELETED_SUFFIX, *_BESIDE_THE_LOG, SNAPSHOT_SUFFIX):
             remove_if_there(files, f"{folder}/{file_name(base, suffix)}")
     files.sync_dir(folder)
