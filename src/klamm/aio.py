@@ -14,11 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from klamm.client.consumer import Consumer
     from klamm.client.producer import Producer
 
-__all__ = ["Producer"]
+__all__ = ["Consumer", "Producer"]
 
-_HOMES: Final = {"Producer": "klamm.client.producer"}
+_HOMES: Final = {"Consumer": "klamm.client.consumer", "Producer": "klamm.client.producer"}
 
 
 def __getattr__(name: str) -> Any:

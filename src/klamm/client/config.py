@@ -78,6 +78,12 @@ class ClientConfig:
     isolation_level: str = _option(Kind.STRING, "read_uncommitted", "whether records of open transactions are read",
                                    choices=("read_uncommitted", "read_committed"))  # fmt: skip
     check_crcs: bool = _option(Kind.BOOL, True, "accepted; checksums are always verified")
+    auto_offset_reset: str = _option(Kind.STRING, "latest", "where to begin without an offset, or when it is gone: "
+                                                            "earliest, latest, none, by_duration:PT1H")  # fmt: skip
+    max_poll_records: int = _option(Kind.INT, 500, "how many records `getmany` gives at most, unless told", at_least=1)
+    allow_auto_create_topics: bool = _option(Kind.BOOL, True, "whether asking for a topic may create it")
+    exclude_internal_topics: bool = _option(Kind.BOOL, True, "whether a pattern leaves out the brokers' own topics")
+    group_id: str = _option(Kind.STRING, "", "the group to share topics with, and to commit offsets for; empty: none")
 
     warnings: tuple[str, ...] = ()
 

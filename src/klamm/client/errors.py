@@ -77,6 +77,47 @@ class OffsetOutOfRange(ClientError):
         self.offset = offset
 
 
+class ConsumerMisuse(ClientError):
+    """A call that does not fit what the consumer is doing."""
+
+
+class NotAssigned(ConsumerMisuse):
+    """The partition is not one of the consumer's."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(f"{topic}, partition {partition}, is not assigned to this consumer.")
+        self.topic = topic
+        self.partition = partition
+
+
+class NoPosition(ClientError):
+    """A partition has no committed offset, and auto.offset.reset=none forbids to choose another one."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(
+            f"There is no offset to begin with in {topic}, partition {partition}.",
+            "Seek to one, commit one, or set auto.offset.reset to earliest or latest.",
+        )
+        self.topic = topic
+        self.partition = partition
+
+
+class LogTruncated(ClientError):
+    """Records that were read are no longer in the log: a leader without them was elected (KIP-320). The log that was
+    read and the one there is now part at `diverged_at`; None where the broker could not tell."""
+
+    def __init__(self, topic: str, partition: int, offset: int, diverged_at: int | None) -> None:
+        where = "somewhere before" if diverged_at is None else f"at {diverged_at}"
+        super().__init__(
+            f"{topic}, partition {partition}, was cut {where}, and was read up to {offset} already.",
+            "Seek to where it is right to go on.",
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.diverged_at = diverged_at
+
+
 class BrokerSaid(ClientError):
     """The broker answered with an error. `about` names what it is about: a topic, a partition."""
 
