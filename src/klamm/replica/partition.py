@@ -162,7 +162,7 @@ class Partition:
                 return refused
         except UNREADABLE as error:
             return Rejected(ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, OSError) else error.code, str(error))
-        known = None if self.verifications is None else self.verifications.get(header.producer_id)
+        known = self._verification_of(header)
         version = 2 if known is not None and known.adds else 0
         return self._write(log, records, header, from_client=True, transaction_version=version)
 
@@ -174,8 +174,8 @@ class Partition:
             return None
         if not log.config.verify_transactions:
             return None
-        known = None if self.verifications is None else self.verifications.get(header.producer_id)
-        if known is None or not known.verified or known.epoch != header.producer_epoch:
+        known = self._verification_of(header)
+        if known is None or not known.verified:
             return _NOT_VERIFIED
         if header.base_sequence > known.lowest_sequence:
             return Rejected(
@@ -184,6 +184,10 @@ class Partition:
                 f"not {header.base_sequence}.",
             )
         return None
+
+    def _verification_of(self, header: BatchHeader) -> Verification | None:
+        known = self.verifications
+        return None if known is None else known.get(header.producer_id, header.producer_epoch)
 
     def verification(self, header: BatchHeader, *, adds: bool) -> Verification | Rejected | None:
         """A client's transactional batch has come. None: its transaction is under way here, append it. Otherwise the
@@ -205,7 +209,8 @@ class Partition:
 
     def confirm(self, verification: Verification) -> None:
         """The coordinator knows that this partition is part of the transaction. That is void if it has ended since."""
-        if self.verifications is not None and self.verifications.get(verification.producer_id) is verification:
+        known = self.verifications
+        if known is not None and known.get(verification.producer_id, verification.epoch) is verification:
             verification.verified = True
 
     def append_internal(self, batch: WritableBuffer, *, transaction_version: int = 0) -> Appended | Rejected:
@@ -239,7 +244,7 @@ class Partition:
                 if header.attributes & CONTROL:
                     self.verifications.ended(header.producer_id, header.producer_epoch)
                 else:
-                    self.verifications.appended(header.producer_id)
+                    self.verifications.appended(header.producer_id, header.producer_epoch)
         if log.failure is not None:
             self._interrupt()
         return result

@@ -18,8 +18,8 @@ MAX_VERIFICATIONS: Final = 10_000
 
 
 class Verification:
-    """One producer's, in one partition. `adds`: the partition is added to the transaction by the very request that
-    brings the batch (transaction version 2), and the epoch is one that no earlier transaction had."""
+    """Of one producer and epoch, in one partition. `adds`: the partition is added to the transaction by the very
+    request that brings the batch (transaction version 2), and the epoch is one that no earlier transaction had."""
 
     __slots__ = ("adds", "epoch", "lowest_sequence", "producer_id", "verified")
 
@@ -32,34 +32,37 @@ class Verification:
 
 
 class Verifications:
-    __slots__ = ("_by_producer",)
+    """Each epoch has its own: a request under a wrong one, which the coordinator will refuse, is in nobody's way."""
+
+    __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, Verification] = {}
+        self._known: dict[tuple[int, int], Verification] = {}  # by producer id and epoch
 
-    def get(self, producer_id: int) -> Verification | None:
-        return self._by_producer.get(producer_id)
+    def get(self, producer_id: int, epoch: int) -> Verification | None:
+        return self._known.get((producer_id, epoch))
 
     def begin(self, producer_id: int, epoch: int, sequence: int, adds: bool) -> Verification:
         """A batch has come that is to be the first of its transaction here. Several may have, if one before it is still
         waiting or has failed: the lowest sequence has to be written first, or the producer could never write it."""
-        one = self._by_producer.get(producer_id)
-        if one is not None and one.epoch >= epoch:
-            if one.epoch == epoch and sequence < one.lowest_sequence:
-                one.lowest_sequence = sequence
+        one = self._known.get((producer_id, epoch))
+        if one is not None:
+            one.lowest_sequence = min(one.lowest_sequence, sequence)
             return one
-        one = self._by_producer[producer_id] = Verification(producer_id, epoch, sequence, adds)
-        if len(self._by_producer) > MAX_VERIFICATIONS:
-            del self._by_producer[next(iter(self._by_producer))]
+        one = self._known[producer_id, epoch] = Verification(producer_id, epoch, sequence, adds)
+        if len(self._known) > MAX_VERIFICATIONS:
+            del self._known[next(iter(self._known))]
         return one
 
-    def appended(self, producer_id: int) -> None:
+    def appended(self, producer_id: int, epoch: int) -> None:
         """A batch of the transaction is in the log: from now on that says it."""
-        self._by_producer.pop(producer_id, None)
+        self._known.pop((producer_id, epoch), None)
 
     def ended(self, producer_id: int, epoch: int) -> None:
-        """A marker with this epoch is in the log. In version 2 it carries the epoch of the next transaction, which may
-        have been begun already."""
-        one = self._by_producer.get(producer_id)
-        if one is not None and not (one.adds and one.epoch == epoch):
-            del self._by_producer[producer_id]
+        """A marker with this epoch is in the log. It is the epoch of the transaction that it ends, or the next one if
+        the producer was fenced; in version 2 always the next one, under which a transaction may have begun already. To
+        batches of earlier epochs the log itself says no from now on."""
+        self._known.pop((producer_id, epoch - 1), None)
+        one = self._known.get((producer_id, epoch))
+        if one is not None and not one.adds:
+            del self._known[producer_id, epoch]

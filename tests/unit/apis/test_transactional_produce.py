@@ -190,6 +190,15 @@ async def test_a_transactional_id_that_nobody_has_is_not_taken(client: Client) -
     assert await client.send((0, client.batch(b"a")), version=12) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
 
 
+@pytest.mark.parametrize("version", [9, 12])
+async def test_a_stranger_with_a_larger_epoch_is_in_nobodys_way(client: Client, version: int) -> None:
+    client.add(0)
+    stranger = client.producer._replace(epoch=client.producer.epoch + 5)
+    refused = [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert await client.send((0, client.batch(b"x", 0, stranger)), version=version) == refused
+    assert await client.send((0, client.batch(b"a")), version=version) == [ErrorCode.NONE]
+
+
 async def test_one_request_is_of_one_producer(client: Client) -> None:
     client.add(0, 1)
     other = Producer(client.producer.id + 1, 0)
