@@ -13,9 +13,10 @@ FOLDER = "src/klamm/records/_native"
 kernel = Extension(
     "klamm.records._native.kernel",
     sources=[
-        f"{FOLDER}/{name}.c" for name in ("compact", "decode", "encode", "key_map", "keymap", "module", "records")
+        f"{FOLDER}/{name}.c"
+        for name in ("builder", "compact", "decode", "encode", "key_map", "keymap", "module", "records")
     ],
-    depends=[f"{FOLDER}/{name}.h" for name in ("keymap", "module", "records")],
+    depends=[f"{FOLDER}/{name}.h" for name in ("keymap", "module", "out", "records")],
     define_macros=[("Py_LIMITED_API", "0x030B0000")],
     py_limited_api=True,
     optional=True,

@@ -20,11 +20,12 @@ def encode_payload(records: Sequence[Record], base_timestamp: int) -> bytes:
     """The records with offset deltas from 0 on; their own offsets are not looked at."""
     out = bytearray()
     for delta, record in enumerate(records):
-        _write_record(out, delta, base_timestamp, record)
+        write_record(out, delta, base_timestamp, record)
     return bytes(out)
 
 
-def _write_record(out: bytearray, delta: int, base_timestamp: int, record: Record) -> None:
+def write_record(out: bytearray, delta: int, base_timestamp: int, record: Record) -> None:
+    """One record behind what is in `out`, its offset and time as differences to the batch's."""
     _, timestamp, key, value, headers = record
     timestamp_delta = timestamp - base_timestamp
     if not (_MIN_INT64 <= timestamp <= _MAX_INT64 and _MIN_INT64 <= timestamp_delta <= _MAX_INT64):

@@ -14,6 +14,7 @@ from klamm.records.filter import SEED_BYTES, Filtered
 
 __all__ = [
     "SEED_BYTES",
+    "Builder",
     "Columns",
     "Filtered",
     "KeyMap",
@@ -24,13 +25,16 @@ __all__ = [
     "filter_records",
     "implementation",
     "keyless",
+    "murmur2",
     "read_headers",
+    "spread",
 ]
 
 try:
     if os.environ.get("KLAMM_PURE_PYTHON", "") not in ("", "0"):
         raise ImportError("the pure twins are asked for")
     from klamm.records._native.kernel import (
+        Builder,
         KeyMap,
         add_keys,
         decode_columns,
@@ -38,8 +42,11 @@ try:
         encode_payload,
         filter_records,
         keyless,
+        murmur2,
+        spread,
     )
 except ImportError:
+    from klamm.records.building import Builder, murmur2, spread
     from klamm.records.decoding import decode_columns, decode_payload
     from klamm.records.encoding import encode_payload
     from klamm.records.filter import KeyMap, add_keys, filter_records, keyless

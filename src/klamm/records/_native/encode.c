@@ -4,15 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "module.h"
+#include "out.h"
 
-struct out {
-    uint8_t *data;
-    size_t size;
-    size_t room;
-};
-
-static bool reserve(struct out *out, size_t more)
+bool reserve(struct out *out, size_t more)
 {
     if (more <= out->room - out->size)
         return true;
@@ -86,7 +80,7 @@ static PyObject *frozen(PyObject *sequence, Py_ssize_t count)
     return items;
 }
 
-static bool put_headers(struct out *out, PyObject *sequence)
+bool put_headers(struct out *out, PyObject *sequence)
 {
     PyObject *headers = frozen(sequence, -1);
     if (headers == NULL)

@@ -1,6 +1,9 @@
 # The twins are what it does, so they are also its types.
 
 from klamm.core.env import Buffer
+from klamm.records.building import Builder as Builder
+from klamm.records.building import murmur2 as murmur2
+from klamm.records.building import spread as spread
 from klamm.records.decoding import decode_columns as decode_columns
 from klamm.records.decoding import decode_payload as decode_payload
 from klamm.records.encoding import encode_payload as encode_payload

@@ -70,6 +70,8 @@ static PyMethodDef functions[] = {
     {"decode_payload", WITH_KEYWORDS(decode_payload), NULL},
     {"decode_columns", WITH_KEYWORDS(decode_columns), NULL},
     {"encode_payload", WITH_KEYWORDS(encode_payload), NULL},
+    {"spread", WITH_KEYWORDS(spread), NULL},
+    {"murmur2", murmur2, METH_O, NULL},
     {"fingerprint", fingerprint, METH_VARARGS, "The hash by which keys are known, for tests."},
     {NULL, NULL, 0, NULL},
 };
@@ -112,6 +114,9 @@ static int execute(PyObject *module)
         return -1;
     if ((state->key_map = PyType_FromModuleAndSpec(module, &key_map_spec, NULL)) == NULL)
         return -1;
+    if ((state->builder = PyType_FromModuleAndSpec(module, &builder_spec, NULL)) == NULL ||
+        PyModule_AddType(module, (PyTypeObject *)state->builder) < 0)
+        return -1;
     PyObject *bytes_per_key = PyLong_FromLong(KEYMAP_BYTES_PER_KEY);
     if (bytes_per_key == NULL)
         return -1;
@@ -124,6 +129,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
 {
     struct state *state = state_of(module);
     Py_VISIT(state->key_map);
+    Py_VISIT(state->builder);
     Py_VISIT(state->corrupt);
     Py_VISIT(state->filtered);
     Py_VISIT(state->record);
@@ -135,6 +141,7 @@ static int clear(PyObject *module)
 {
     struct state *state = state_of(module);
     Py_CLEAR(state->key_map);
+    Py_CLEAR(state->builder);
     Py_CLEAR(state->corrupt);
     Py_CLEAR(state->filtered);
     Py_CLEAR(state->record);

@@ -15,6 +15,7 @@
 
 struct state {
     PyObject *key_map;  /* type */
+    PyObject *builder;  /* type */
     PyObject *corrupt;  /* klamm.records.batch.CorruptBatch */
     PyObject *filtered; /* klamm.records.filter.Filtered */
     PyObject *record;   /* klamm.records.decoding.Record */
@@ -55,6 +56,7 @@ PyObject *named(PyObject *type, Py_ssize_t count, PyObject *const *items);
 #define LOCK() do { if (unlocked != NULL) PyEval_RestoreThread(unlocked); } while (0)
 
 extern PyType_Spec key_map_spec;
+extern PyType_Spec builder_spec;
 
 PyObject *add_keys(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *filter_records(PyObject *module, PyObject *args, PyObject *kwargs);
@@ -62,5 +64,7 @@ PyObject *keyless(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_columns(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *encode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *spread(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *murmur2(PyObject *module, PyObject *data);
 
 #endif
