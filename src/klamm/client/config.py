@@ -7,37 +7,28 @@ are no error, because one properties file often serves several clients; they com
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from klamm.client.connection_options import ALIASES, ConnectionOptions
+from klamm.client.declare import option as _option
+from klamm.client.declare import time as _time
 from klamm.client.errors import ConfigError
 from klamm.core.options.listeners import split_address
-from klamm.core.options.option import Kind, Option, OptionError, Value
+from klamm.core.options.option import Kind, Option, OptionError
 
 DEFAULT_PORT: Final = 9092
 _SUGGESTION_CUTOFF: Final = 0.85
 
 
-def _option(kind: Kind, default: Value, doc: str, **bounds: Any) -> Any:
-    return field(default=default, metadata={"kind": kind, "doc": doc, "bounds": bounds})
-
-
-def _time(default: int, doc: str, *, at_least: int = 0) -> Any:
-    return _option(Kind.INT, default, doc, at_least=at_least)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(ConnectionOptions):
     bootstrap_servers: tuple[str, ...] = _option(Kind.LIST, (), "addresses of brokers to ask for all the others")
     client_id: str = _option(Kind.STRING, "klamm", "the name that brokers see and put into their logs")
     client_rack: str = _option(Kind.STRING, "", "where this client runs")
-    security_protocol: str = _option(Kind.STRING, "PLAINTEXT", "how connections are protected; so far PLAINTEXT only")
 
     request_timeout_ms: int = _time(30_000, "how long to wait for the answer to one request", at_least=1)
     default_api_timeout_ms: int = _time(60_000, "how long an operation may take, with all its retries", at_least=1)
-    socket_connection_setup_timeout_ms: int = _time(10_000, "how long connecting to a broker may take", at_least=1)
-    reconnect_backoff_ms: int = _time(50, "how long a broker is left alone after a failed connection")
-    reconnect_backoff_max_ms: int = _time(1000, "the most that this grows to while it goes on failing")
     retry_backoff_ms: int = _time(100, "how long to wait before a failed request is tried again")
     retry_backoff_max_ms: int = _time(1000, "the most that this grows to while it goes on failing")
     metadata_max_age_ms: int = _time(300_000, "after how long leaders and topics are asked for again, changed or not")
@@ -54,7 +45,7 @@ class ClientConfig:
     max_in_flight_requests_per_connection: int = _option(Kind.INT, 5, "produce requests to one broker at a time",
                                                          at_least=1)  # fmt: skip
     delivery_timeout_ms: int = _time(120_000, "after how long a record that could not be sent is given up")
-    retries: int = _option(Kind.INT, 0x7FFFFFFF, "how often a batch goes again; delivery.timeout.ms is the better limit",
+    retries: int = _option(Kind.INT, 0x7FFFFFFF, "how often a batch goes again; better limit delivery.timeout.ms",
                            at_least=0)  # fmt: skip
     max_block_ms: int = _time(60_000, "how long sending may wait for room in buffer.memory, or for a topic's leaders")
     compression_gzip_level: int | None = _option(Kind.INT, None, "from 1, quick, to 9, small", at_least=-1, at_most=9)
@@ -101,7 +92,12 @@ class ClientConfig:
         values: dict[str, Any] = {}
         warnings: list[str] = []
         problems: list[str] = []
-        for name, text in given.items():
+        objects = _python_objects()
+        for given_name, text in given.items():
+            name = ALIASES.get(given_name, given_name)
+            if name in objects:
+                values[_field_name(name)] = text
+                continue
             option = table.get(name)
             if option is None:
                 warnings.append(_unknown(name, table))
@@ -117,11 +113,7 @@ class ClientConfig:
         return config
 
     def _check(self) -> None:
-        if self.security_protocol.upper() != "PLAINTEXT":
-            raise ConfigError(
-                f"security.protocol={self.security_protocol} is not supported yet.",
-                "Only PLAINTEXT is; TLS and SASL are to come.",
-            )
+        self.check_security()
         self.addresses()
         if self.transactional_id and not (self.enable_idempotence and self.acks in ("all", "-1")):
             raise ConfigError("transactional.id needs enable.idempotence=true and acks=all.")
@@ -154,12 +146,17 @@ def options() -> dict[str, Option]:
     """The table, by Kafka's names."""
     table = {}
     for declared in fields(ClientConfig):
-        if declared.metadata:
+        if "kind" in declared.metadata:
             name = declared.name.replace("_", ".")
             default: Any = declared.default
             about = declared.metadata
             table[name] = Option(name, about["kind"], default, about["doc"], **about["bounds"])
     return table
+
+
+def _python_objects() -> set[str]:
+    """The names of options that take no text."""
+    return {declared.name.replace("_", ".") for declared in fields(ClientConfig) if "python" in declared.metadata}
 
 
 def _field_name(name: str) -> str:
