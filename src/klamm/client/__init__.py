@@ -18,6 +18,7 @@ Works with any Kafka from 0.11 on. Everything that is not the same twice comes i
 from klamm.client.cluster import CONTROLLER, Cluster
 from klamm.client.config import ClientConfig
 from klamm.client.errors import (
+    AuthenticationFailed,
     BadAnswer,
     BadRecords,
     BrokerSaid,
@@ -28,6 +29,7 @@ from klamm.client.errors import (
     NotReachable,
     OffsetOutOfRange,
     TimedOut,
+    TlsFailed,
     UnsupportedVersion,
 )
 from klamm.client.metadata import Broker, Metadata, Partition, Topic
@@ -37,6 +39,7 @@ __all__ = [
     "CONTROLLER",
     "EARLIEST",
     "LATEST",
+    "AuthenticationFailed",
     "BadAnswer",
     "BadRecords",
     "Broker",
@@ -53,6 +56,7 @@ __all__ = [
     "OffsetOutOfRange",
     "Partition",
     "TimedOut",
+    "TlsFailed",
     "Topic",
     "UnsupportedVersion",
 ]

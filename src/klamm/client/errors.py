@@ -48,6 +48,19 @@ class TimedOut(ClientError):
     retriable = True
 
 
+class AuthenticationFailed(ClientError):
+    """The broker does not let us in, or we do not believe that it is the broker: wrong password, wrong token. Only what
+    is `retriable` (no token was to be had) is tried again."""
+
+    def __init__(self, text: str, hint: str = "", *, retriable: bool = False) -> None:
+        super().__init__(text, hint)
+        self.retriable = retriable
+
+
+class TlsFailed(ClientError):
+    """The two sides could not agree on a protected connection: a certificate, a host name, a protocol."""
+
+
 class UnsupportedVersion(ClientError):
     """The broker does not have this API, or only in versions that we do not speak."""
 

@@ -30,7 +30,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"security.protocol": "SASL_SSL"}, "not supported yet"),
+        ({"security.protocol": "SASL"}, "PLAINTEXT, SSL"),
         ({"bootstrap.servers": "host:port"}, "HOST:PORT"),
         ({"bootstrap.servers": "host:0"}, "HOST:PORT"),
         ({"max.in.flight.requests.per.connection": 6}, "idempotent"),
