@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from random import Random  # noqa: TID251 - the type; instances are made by the environments
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 T = TypeVar("T")
 
@@ -161,8 +164,8 @@ class Child(Protocol):
     """Work that was handed to a child process: a generator, which goes on whenever somebody asks for its next item."""
 
     async def next(self) -> Any:
-        """The next item; None at the end (the work itself must not yield None). ChildFailed if there is none to come.
-        One call at a time."""
+        """The next item; None at the end (the work itself must not yield None). ChildFailed if there is none to come,
+        because it was stopped for one. One call at a time."""
 
     async def stop(self) -> None:
         """End it wherever it is, as a kill would: what it has done stays done. Stopping twice is fine."""
@@ -188,6 +191,13 @@ class Sender(Protocol):
         """Drop what is queued and let go of the socket."""
 
 
+class Tls(NamedTuple):
+    """How a connection is protected: keys and rules, and the name that the peer's certificate should have."""
+
+    context: SSLContext
+    server_name: str
+
+
 class Listener(Protocol):
     @property
     def port(self) -> int: ...
@@ -202,9 +212,13 @@ class Network(Protocol):
     ) -> Listener:
         """Accept connections; port 0 takes a free one."""
 
+    async def resolve(self, host: str, *, canonical: bool = False) -> list[str]:
+        """The addresses of a host, or with `canonical` the full names that these have. OSError if there are none."""
+
     async def connect(
-        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
-    ) -> tuple[asyncio.Transport, asyncio.BufferedProtocol]: ...
+        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol], *, tls: Tls | None = None
+    ) -> tuple[asyncio.Transport, asyncio.BufferedProtocol]:
+        """OSError (of which `ssl.SSLError` is one) if it cannot be done."""
 
     def sender(
         self, transport: asyncio.Transport, on_progress: Callable[[], None], on_error: Callable[[OSError], None]
@@ -266,7 +280,8 @@ class _Steps:
         self._stopped = False
 
     async def next(self) -> Any:
-        assert not self._stopped, "stopped"
+        if self._stopped:
+            raise ChildFailed("stopped")
         self._job = self._executor.submit(next, self._work, None)
         try:
             return await self._job

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, cast
 
-from klamm.core.env import Buffer, Executor, FileRange, Listener, Part, Sender
+from klamm.core.env import Buffer, Executor, FileRange, Listener, Part, Sender, Tls
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)  # Linux only: macOS sends the header in a packet of its own
 _SENDFILE_MIN_BYTES = 64 * 1024
@@ -250,6 +250,16 @@ class SocketSender:
         self.queued_bytes = 0
 
 
+def _is_address(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+            return True
+        except OSError:
+            continue
+    return False
+
+
 def _shorter_than_promised(part: FileRange) -> OSError:
     # The size went out with the header: the framing of this connection cannot be saved.
     return OSError(f"{part.file.path} ends before the {part.size} bytes at {part.offset} that a response promised")
@@ -276,10 +286,35 @@ class RealNetwork:
             sock = socket.create_server(("", port), backlog=backlog)
         return RealListener(await loop.create_server(factory, sock=sock, backlog=backlog))
 
+    async def resolve(self, host: str, *, canonical: bool = False) -> list[str]:
+        loop = asyncio.get_running_loop()
+        if not canonical and _is_address(host):
+            return [host]
+        found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        if not canonical:
+            return addresses
+        names = []
+        for address in addresses:
+            try:
+                names.append((await loop.getnameinfo((address, 0), socket.NI_NAMEREQD))[0])
+            except OSError:
+                names.append(address)
+        return list(dict.fromkeys(names))
+
     async def connect(
-        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
+        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol], *, tls: Tls | None = None
     ) -> tuple[asyncio.Transport, asyncio.BufferedProtocol]:
-        return await asyncio.get_running_loop().create_connection(factory, host, port)
+        loop = asyncio.get_running_loop()
+        if tls is None:
+            transport, protocol = await loop.create_connection(factory, host, port)
+        else:
+            transport, protocol = await loop.create_connection(
+                factory, host, port, ssl=tls.context, server_hostname=tls.server_name
+            )
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # for brokers that vanish while nobody asks
+        return transport, protocol
 
     def sender(self, transport: asyncio.Transport, on_progress: Callable[[], None], on_error: _ErrorCallback) -> Sender:
         assert transport.get_extra_info("sslcontext") is None, "this would go around the encryption"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random  # noqa: TID251 - made from the seed alone
 from typing import TypeAlias
 
-from klamm.core.env import Sender
+from klamm.core.env import Sender, Tls
 from klamm.testing.sim.incarnation import Incarnation
 from klamm.testing.sim.pipe import Item, Pipe, Signal, Weather
 from klamm.testing.sim.transport import SimSender, SimTransport
@@ -165,9 +165,13 @@ class NodeNetwork:
         network.listeners[address] = listener
         return listener
 
+    async def resolve(self, host: str, *, canonical: bool = False) -> list[str]:
+        return [host]
+
     async def connect(
-        self, host: str, port: int, factory: Factory
+        self, host: str, port: int, factory: Factory, *, tls: Tls | None = None
     ) -> tuple[asyncio.Transport, asyncio.BufferedProtocol]:
+        assert tls is None, "encrypted, nothing would be the same twice"
         network = self._network
         await asyncio.sleep(2 * network.weather.latency_s(network.rng))
         listener = network.listeners.get((self._resolve(host), port))
