@@ -52,6 +52,8 @@ async def test_nothing_runs_ahead_of_whoever_asks(env: Env, tmp_path: Path) -> N
     assert await child.next() == 2
     await child.stop()
     await child.stop()
+    with pytest.raises(ChildFailed):
+        await child.next()
     assert sorted(os.listdir(tmp_path)) == ["1", "2"]
 
 

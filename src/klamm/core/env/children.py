@@ -64,7 +64,7 @@ class _RealChild:
             if length > MAX_MESSAGE_BYTES:
                 raise ChildFailed(f"a child process answered with {length} bytes")
             kind, content = pickle.loads(await process.stdout.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, RuntimeError):  # the last one if its pipe is closed
             await process.wait()
             raise ChildFailed(f"a child process ended with status {process.returncode}") from None
         if kind == "failed":

@@ -90,7 +90,10 @@ class Cleaner:
         settings = self.settings
         if settings.enabled and settings.children > 0:
             queue = deque(await self._dirtiest())
-            await asyncio.gather(*(self._work(queue) for _ in range(min(settings.children, len(queue)))))
+            workers = [self._work(queue) for _ in range(min(settings.children, len(queue)))]
+            for outcome in await asyncio.gather(*workers, return_exceptions=True):
+                if outcome is not None:
+                    raise outcome  # now that nobody is left behind with a log
         return self._pause_ms()
 
     def _pause_ms(self) -> int:
@@ -99,12 +102,8 @@ class Cleaner:
     async def _work(self, queue: deque[Log]) -> None:
         while queue and not self._stopped.is_set():
             log = queue.popleft()
-            try:
-                if await self.compact(log):
-                    queue.append(log)  # the map was too small for all keys: another round, when it is its turn
-            except Exception:
-                _logger.exception("Compaction has failed; the other logs go on.")
-                self._set_aside(log, "a mistake of ours, see above")
+            if await self.compact(log):
+                queue.append(log)  # the map was too small for all keys: another round, when it is its turn
 
     # ---- looking
 
@@ -205,7 +204,7 @@ class Cleaner:
         brake = _Brake(self)
         noted = work.Noted(dirt.first_dirty, 0)
         try:
-            while (step := await child.next()) is not None:
+            while not self._stopped.is_set() and (step := await child.next()) is not None:
                 if self._stopped.is_set() or not self._manager.in_use(log):
                     return False
                 if isinstance(step, work.Progress):

@@ -8,6 +8,9 @@ or full for a while. Whenever it is back, and at the end, the last value of ever
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from klamm.core.errors import ErrorCode
@@ -293,5 +296,26 @@ def run_seed(seed: int, *, trace_into: list[str] | None = None) -> Told:
             await story.run()
             return story
 
-        with remarks(world.trace):
-            return world.run(main(), limit_s=LIMIT_S).told()
+        with remarks(world.trace), _mistakes() as mistakes:
+            told = world.run(main(), limit_s=LIMIT_S).told()
+            if mistakes:
+                raise Violation(mistakes[0])
+            return told
+
+
+@contextmanager
+def _mistakes() -> Iterator[list[str]]:
+    """What the broker's jobs raised and nobody else would hear of."""
+    found: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.exc_info and not isinstance(record.exc_info[1], OSError):  # the disk may be full
+                found.append(self.format(record))
+
+    logger, listener = logging.getLogger("klamm.log"), Listener()
+    logger.addHandler(listener)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(listener)

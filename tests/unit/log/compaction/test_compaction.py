@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -433,18 +433,6 @@ def test_the_brake_holds(topic: Any, monkeypatch: Any) -> None:
     size = topic.log.size_bytes
     topic.compact()
     assert sum(waits) == pytest.approx(2 * size / 1000, rel=0.3)
-
-
-def test_a_mistake_of_ours_costs_one_log_its_compaction(topic: Any, monkeypatch: Any, caplog: Any) -> None:
-    def compact(*_: object) -> Iterator[object]:
-        yield 1 // 0
-
-    monkeypatch.setattr("klamm.log.compaction.work.compact", compact)
-    topic.append(("a", "1"), ("a", "2"))
-    topic.roll()
-    assert topic.compact().uncleanable == {topic.log}
-    assert "ZeroDivisionError" in caplog.text
-    topic.check()
 
 
 def test_switched_off_it_does_nothing(topic: Any) -> None:
