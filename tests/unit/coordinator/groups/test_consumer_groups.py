@@ -51,6 +51,12 @@ def consumers(shard: Shard, *names: str, topics: tuple[str, ...] = ("a",)) -> li
     return made
 
 
+def set_back(shard: Shard) -> None:
+    """The clock of the wall, by an hour."""
+    now = shard.reflex.now
+    shard.reflex.now = now._replace(time_ms=now.time_ms - 3_600_000)
+
+
 # ---- joining and reconciliation
 
 
@@ -124,6 +130,17 @@ def test_assignments_are_an_interval_apart(shard: Shard) -> None:
     assert shard.group.state == "Assigning"
     assert shard.group.target_epoch == 2 and shard.group.epoch == 3
     shard.reflex.wait(1)
+    settle(first, second)
+    assert shard.group.state == "Stable"
+    assert sum(len(numbers) for numbers in second.owned.values()) == 2
+
+
+def test_a_clock_that_is_set_back_holds_no_assignment_up() -> None:
+    shard = Shard({"a": 4}, group_consumer_assignment_interval_ms=1000)
+    first, second = Consumer(shard, "c1"), Consumer(shard, "c2")
+    first.topics = second.topics = ["a"]
+    first.beat()
+    set_back(shard)
     settle(first, second)
     assert shard.group.state == "Stable"
     assert sum(len(numbers) for numbers in second.owned.values()) == 2
@@ -455,6 +472,17 @@ def test_an_expression_is_resolved_once_at_a_time_and_again_after_the_interval(s
     shard.reflex.wait(29)
     settle(consumer, rounds=1)
     assert len(shard.reflex.effects) == 1
+
+
+def test_a_clock_that_is_set_back_holds_no_expression_up(shard: Shard) -> None:
+    first, second = Consumer(shard, "c1"), Consumer(shard, "c2")
+    first.regex, second.regex = "a", "b"
+    settle(first)
+    shard.resolve()
+    set_back(shard)
+    settle(second, first)
+    shard.resolve()
+    assert set(shard.group.resolved) == {"a", "b"}
 
 
 def test_an_expression_that_nobody_has_any_more_is_forgotten(shard: Shard) -> None:

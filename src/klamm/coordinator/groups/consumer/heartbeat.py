@@ -206,13 +206,13 @@ class Heartbeat:
         if not wanted:
             return
         last = next(iter(group.resolved.values()), None)
-        if last is not None and self._time_ms <= last.time_ms + REGEX_PAUSE_MS:
+        if last is not None and 0 <= self._time_ms - last.time_ms <= REGEX_PAUSE_MS:
             return
         if (
             last is None
             or not wanted.issubset(group.resolved)
             or last.version < new_topics_version
-            or self._time_ms > last.time_ms + self._settings.regex_refresh_interval_ms
+            or not 0 <= self._time_ms - last.time_ms <= self._settings.regex_refresh_interval_ms
         ):
             self.effects.append(regexes.ResolveRegexes(group.group_id, tuple(sorted(wanted)), self._client.may_see))
 
@@ -235,7 +235,8 @@ class Heartbeat:
         """The target's epoch, and the member's part of it."""
         group, member = self._group, self.member
         interval_ms = self._settings.assignment_interval_ms
-        is_early = group.target_time_ms and interval_ms and self._time_ms < group.target_time_ms + interval_ms
+        # A time in the future is one of a clock that was set back since: it says nothing.
+        is_early = group.target_time_ms and 0 <= self._time_ms - group.target_time_ms < interval_ms
         holder = member.member_id if self.replaced is None else self.replaced.member_id
         if group.target_epoch >= self._epoch or is_early:
             return group.target_epoch, group.target.get(holder, {})
