@@ -6,7 +6,7 @@ from random import Random  # noqa: TID251 - the type; instances come from the en
 from typing import Final
 
 JITTER: Final = 0.2
-_MAX_DOUBLINGS: Final = 16
+MAX_DOUBLINGS: Final = 16
 
 
 class Backoff:
@@ -21,8 +21,12 @@ class Backoff:
         self.failures = 0
 
     def next_s(self) -> float:
-        wait_ms = min(self._max_ms, self._first_ms << min(self.failures, _MAX_DOUBLINGS))
         self.failures += 1
+        return self.after(self.failures)
+
+    def after(self, failures: int) -> float:
+        """The wait after so many failures in a row, for those who count for themselves."""
+        wait_ms = min(self._max_ms, self._first_ms << min(failures - 1, MAX_DOUBLINGS))
         return wait_ms / 1000 * self._rng.uniform(1 - JITTER, 1 + JITTER)
 
     def reset(self) -> None:

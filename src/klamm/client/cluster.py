@@ -235,6 +235,10 @@ class Cluster:
 
         return Fetcher(self, start, end=end, on_trouble=on_trouble)
 
+    def metrics(self) -> dict[str, float]:
+        """What this client has counted of its connections, by the names that Java's clients have for it."""
+        return self.nodes.stats.snapshot()
+
     @property
     def brokers(self) -> Mapping[int, Broker]:
         return self._known.brokers

@@ -8,27 +8,41 @@ again is the caller's decision; nothing is sent twice here.
 from __future__ import annotations
 
 import asyncio
-import os
-import re
+import ssl
 from collections import deque
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import klamm
 from klamm import wire
-from klamm.client.errors import BadAnswer, BrokerSaid, ClientError, ConnectionLost, TimedOut, UnsupportedVersion
+from klamm.client.errors import (
+    BadAnswer,
+    BrokerSaid,
+    ClientError,
+    ConnectionLost,
+    TimedOut,
+    UnsupportedVersion,
+)
 from klamm.client.errors import error_code as code_of
+from klamm.client.idle import Idle
+from klamm.client.reaching import reach, reason_of, tls_failed, who_answers
 from klamm.client.receive import BadFrame, FrameReceiver
+from klamm.client.stats import Stats
 from klamm.client.versions import Versions, api_name
 from klamm.core.env import Buffer, Env
 from klamm.core.errors import ErrorCode
 from klamm.wire import frames
 from klamm.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 
+if TYPE_CHECKING:
+    from klamm.client.authentication import Login
+    from klamm.client.sasl.credentials import Credentials
+    from klamm.client.security import Security
+
 MAX_IN_FLIGHT: Final = 128
 """Requests without an answer on one connection; `request` waits for room beyond that."""
 _MAX_CORRELATION_ID: Final = 0x7FFFFFFF
-
-C = TypeVar("C", bound="Connection")
+_FIRST_REQUESTS: Final = 3
+"""Correlation ids up to this are those of ApiVersions, at most asked twice, and of one request after it."""
 
 
 class _Pending(NamedTuple):
@@ -37,6 +51,7 @@ class _Pending(NamedTuple):
     version: int
     future: asyncio.Future[Any]
     timer: asyncio.TimerHandle
+    sent_at: float
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -44,38 +59,59 @@ class Connection(asyncio.BufferedProtocol):
 
     versions: Versions
 
-    def __init__(self, address: str, client_id: str) -> None:
+    def __init__(self, address: str, client_id: str, stats: Stats | None = None) -> None:
         self.address = address
         self.lost: ClientError | None = None
+        self.stats = stats or Stats()
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._receiver = FrameReceiver()
         self._pending: deque[_Pending] = deque()
+        self._held: list[tuple[bytes, _Pending | None]] | None = None  # what is to be sent when a login is over
         self._room: asyncio.Future[None] | None = None  # done when callers who wait to send should look again
         self._paused = False
-        self._last_id = 0
+        self.last_id = 0
+        self._login: Login | None = None
+        self._idle = Idle(self)
 
     # Opening.
 
     @classmethod
-    async def open(cls, env: Env, host: str, port: int, *, client_id: str, timeout_ms: int) -> Connection:
-        """Connect and ask what the broker can do. `ClientError` if there is no broker to talk to."""
+    async def open(
+        cls,
+        env: Env,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_ms: int,
+        max_idle_ms: int = -1,
+        security: Security | None = None,
+        stats: Stats | None = None,
+    ) -> Connection:
+        """Connect, ask what the broker can do, and log in if that is wanted. `ClientError` if there is no broker to
+        talk to; a host's addresses are tried one after the other, each for the whole time."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                _, made = await env.network.connect(host, port, lambda: cls(address, client_id))
-        except TimeoutError:
-            raise TimedOut(f"connecting took longer than {timeout_ms / 1000:g} s") from None
-        except OSError as error:
-            raise ConnectionLost(_reason(error)) from None
+        tls = None if security is None else await security.tls(host)
+        made = await reach(env, host, port, timeout_ms / 1000, tls, lambda: cls(address, client_id, stats))
         connection = cast(Connection, made)
         try:
             await connection._negotiate(timeout_ms / 1000)
+            if security is not None and security.credentials is not None:
+                await connection._log_in(env, security.credentials, timeout_ms / 1000)
         except BaseException:
             connection.close()
             raise
+        if max_idle_ms > 0:
+            connection._idle.watch(max_idle_ms / 1000)
         return connection
+
+    async def _log_in(self, env: Env, credentials: Credentials, timeout_s: float) -> None:
+        from klamm.client.authentication import Login
+
+        self._login = Login(env, self, credentials, timeout_s)
+        await self._login.begin()
 
     async def _negotiate(self, timeout_s: float) -> None:
         """A broker that does not know our version of ApiVersions says so in version 0, and lists its own (KIP-511)."""
@@ -104,48 +140,78 @@ class Connection(asyncio.BufferedProtocol):
         """Send when there is room, and wait for the answer."""
         if version is None:
             version = self.versions.best(type(message))
-        while self.lost is None and (self._paused or len(self._pending) >= MAX_IN_FLIGHT):
+        while self.lost is None and (not self.is_writable or len(self._pending) >= MAX_IN_FLIGHT):
             await self._wait_for_room(timeout_s)
         return await self.send(message, version, timeout_s)
 
-    def send(self, message: wire.Request, version: int, timeout_s: float) -> asyncio.Future[Any]:
+    def send(
+        self, message: wire.Request, version: int, timeout_s: float, *, even_if_held: bool = False
+    ) -> asyncio.Future[Any]:
         """Send at once; the answer, or a `ClientError`, comes through the future. For callers that count for
         themselves how much they have on the way."""
-        correlation_id = self._write(message, version)
+        data = self._encode(message, version)
         future = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, self._timed_out, api_name(type(message)), timeout_s, future)
         answer = wire.response_type(message.__api_key__)
-        self._pending.append(_Pending(correlation_id, answer, version, future, timer))
+        pending = _Pending(self.last_id, answer, version, future, timer, self._loop.time())
+        self._put(data, pending, even_if_held)
         return future
 
     def send_only(self, message: wire.Request, version: int) -> None:
         """Send what has no answer (Produce with acks=0)."""
-        self._write(message, version)
+        self._put(self._encode(message, version), None, False)
+
+    def _put(self, data: bytes, pending: _Pending | None, even_if_held: bool) -> None:
+        if self._held is not None and not even_if_held:
+            self._held.append((data, pending))
+            return
+        assert self._transport is not None
+        self._transport.write(data)
+        self.stats.requests += pending is not None
+        self.stats.bytes_out += len(data)
+        if pending is not None:
+            self._pending.append(pending)
+
+    def hold(self) -> None:
+        """From now on keep what is sent, but for what says `even_if_held`."""
+        assert self._held is None
+        self._held = []
+
+    def release(self) -> None:
+        """Send what was kept, and go on."""
+        kept, self._held = self._held or [], None
+        if self.lost is None:
+            for data, pending in kept:
+                if pending is None or not pending.future.done():
+                    self._put(data, pending, False)
+                else:
+                    pending.timer.cancel()
+        self._make_room()
 
     @property
     def is_writable(self) -> bool:
         """Whether the peer takes what it is sent. If not, sending more only fills our memory."""
-        return not self._paused
+        return not self._paused and self._held is None
 
     async def wait_writable(self, timeout_s: float) -> None:
-        while self._paused and self.lost is None:
+        while not self.is_writable and self.lost is None:
             await self._wait_for_room(timeout_s)
 
-    def _write(self, message: wire.Request, version: int) -> int:
+    def _encode(self, message: wire.Request, version: int) -> bytes:
+        """The request under the next correlation id."""
         if self.lost is not None:
             raise self.lost.with_traceback(None)  # the same object for everybody: it must not collect their frames
         assert self._transport is not None
         if self._transport.is_closing():  # a send has failed, and `connection_lost` is on its way
-            self._fail(ConnectionLost(f"The connection to {self.address} is gone."))
+            self.fail(ConnectionLost(f"The connection to {self.address} is gone."))
             raise ConnectionLost(f"The connection to {self.address} is gone.")
-        self._last_id = self._last_id + 1 & _MAX_CORRELATION_ID
+        self.last_id = self.last_id + 1 & _MAX_CORRELATION_ID
         try:
-            parts = frames.encode_request(message, version, self._last_id, self._client_id)
+            parts = frames.encode_request(message, version, self.last_id, self._client_id)
         except wire.ProtocolError as error:
             raise UnsupportedVersion(f"The broker at {self.address} is too old for this: {error}.") from error
         # Joined, because three small sends cost more than the copy.
-        self._transport.write(b"".join(cast("list[Buffer]", parts)))
-        return self._last_id
+        return b"".join(cast("list[Buffer]", parts))
 
     async def _wait_for_room(self, timeout_s: float) -> None:
         if self._room is None:
@@ -163,23 +229,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.stats.connections_opened += 1
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.stats.bytes_in += nbytes
         try:
             for frame in self._receiver.received(nbytes):
                 self._answered(frame)
         except BadFrame as error:
-            self._fail(BadAnswer(f"{self.address} does not speak Kafka's protocol.", _who_answers(error.first_bytes)))
+            self.fail(BadAnswer(f"{self.address} does not speak Kafka's protocol.", who_answers(error.first_bytes)))
         except wire.ProtocolError as error:
-            self._fail(BadAnswer(f"An answer of {self.address} cannot be read: {error}."))
+            self.fail(BadAnswer(f"An answer of {self.address} cannot be read: {error}."))
 
     def _answered(self, frame: Buffer) -> None:
         if not self._pending:
             raise wire.ProtocolError("it answers what nobody asked")
-        correlation_id, response, version, future, timer = self._pending.popleft()
+        correlation_id, response, version, future, timer, sent_at = self._pending.popleft()
         timer.cancel()
         try:
             if response is ApiVersionsResponse and _is_unsupported(frame):
@@ -191,6 +259,8 @@ class Connection(asyncio.BufferedProtocol):
             if not future.done():
                 future.set_exception(BadAnswer(f"An answer of {self.address} cannot be read: {error}."))
             raise
+        throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        self.stats.answered(response.__name__, self._loop.time() - sent_at, throttle_ms)
         if not future.done():
             future.set_result(answer)
         self._make_room()
@@ -206,27 +276,43 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        reason = _reason(error) if isinstance(error, OSError) else "it was closed by the broker"
-        self._fail(ConnectionLost(f"The connection to {self.address} is gone: {reason}."))
+        if isinstance(error, ssl.SSLError) and not hasattr(self, "versions"):
+            self.fail(tls_failed(self.address, error))  # the other side said only now that it does not accept ours
+            return
+        reason = reason_of(error) if isinstance(error, OSError) else "it was closed by the broker"
+        self.fail(ConnectionLost(f"The connection to {self.address} is gone: {reason}.", self._why_closed()))
+
+    def _why_closed(self) -> str:
+        """A broker ends a connection that should have logged in at the first request after ApiVersions."""
+        if self._login is None and self._pending and self._pending[0].correlation_id <= _FIRST_REQUESTS:
+            return "If this listener wants a login, security.protocol has to be SASL_PLAINTEXT or SASL_SSL."
+        return ""
 
     # The end.
 
     def close(self) -> None:
-        self._fail(ConnectionLost(f"The connection to {self.address} was closed."))
+        self.fail(ConnectionLost(f"The connection to {self.address} was closed."))
 
     def _timed_out(self, api: str, timeout_s: float, future: asyncio.Future[Any]) -> None:
+        self.stats.timeouts += 1
         if not future.done():
             future.set_exception(TimedOut(f"{self.address} did not answer {api} within {timeout_s:g} s."))
             future.exception()
-        self._fail(ConnectionLost(f"The connection to {self.address} was given up: no answer within {timeout_s:g} s."))
+        self.fail(ConnectionLost(f"The connection to {self.address} was given up: no answer within {timeout_s:g} s."))
 
-    def _fail(self, error: ClientError) -> None:
+    def fail(self, error: ClientError) -> None:
         if self.lost is not None:
             return
         self.lost = error
+        self._idle.stop()
+        if self._login is not None:
+            self._login.end()
         if self._transport is not None:
             self._transport.abort()
-        for pending in self._pending:
+            self.stats.connections_closed += 1
+            self.stats.unanswered += len(self._pending)
+        kept, self._held = self._held or (), None
+        for pending in (*self._pending, *(pending for _, pending in kept if pending is not None)):
             pending.timer.cancel()
             if not pending.future.done():
                 pending.future.set_exception(error)
@@ -238,22 +324,3 @@ class Connection(asyncio.BufferedProtocol):
 def _is_unsupported(frame: Buffer) -> bool:
     """Whether an ApiVersions answer says UNSUPPORTED_VERSION; its error code comes first in every version."""
     return int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
-
-
-def _reason(error: OSError) -> str:
-    """What a person wants to know of an OSError, without numbers and addresses."""
-    number = error.errno
-    if number is None:  # asyncio joins the errors of several addresses of a host into one text
-        found = re.search(r"\[Errno (\d+)\]", str(error))
-        number = int(found[1]) if found else None
-    if number is not None and number > 0:
-        return os.strerror(number).lower()
-    return (error.strerror or str(error) or type(error).__name__).lower()
-
-
-def _who_answers(first_bytes: bytes) -> str:
-    if first_bytes[:1] in (b"\x15", b"\x16"):
-        return "It looks like TLS; this client can only do PLAINTEXT so far."
-    if first_bytes.startswith(b"HTTP"):
-        return "It is a web server; check the port."
-    return "Check the port."

@@ -10,16 +10,34 @@ waited for it. Nothing is retried here.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from klamm.client.backoff import Backoff
+from klamm.client.backoff import MAX_DOUBLINGS, Backoff
 from klamm.client.config import ClientConfig
 from klamm.client.connection import Connection
-from klamm.client.errors import ClientError, Closed, NotReachable
+from klamm.client.connection_options import CANONICAL
+from klamm.client.errors import (
+    AuthenticationFailed,
+    ClientError,
+    Closed,
+    ConfigError,
+    ConnectionLost,
+    NotReachable,
+    TlsFailed,
+)
 from klamm.client.metadata import Broker
+from klamm.client.reaching import reason_of
+from klamm.client.security import Security
+from klamm.client.stats import Stats
 from klamm.core.env import Env
+
+FATAL: Final = (AuthenticationFailed, ConfigError, TlsFailed)
+"""What no other address and no waiting helps against, unless it says that it is worth another try."""
+
+log = logging.getLogger("klamm.client")
 
 
 class Lane(Enum):
@@ -41,8 +59,10 @@ class _Trouble(NamedTuple):
 
 class Nodes:
     def __init__(self, env: Env, config: ClientConfig) -> None:
+        self.stats = Stats()
         self._env = env
         self._config = config
+        self._security = Security.of(env, config)
         self._bootstrap = {-1 - i: Broker(-1 - i, host, port) for i, (host, port) in enumerate(config.addresses())}
         self._brokers: Mapping[int, Broker] = {}
         self._open: dict[Key, Connection] = {}
@@ -105,26 +125,58 @@ class Nodes:
         if trouble is not None:
             await asyncio.sleep(max(0.0, trouble.until - self._env.clock.monotonic()))
         try:
-            made = await Connection.open(
-                self._env,
-                broker.host,
-                broker.port,
-                client_id=self._config.client_id,
-                timeout_ms=self._config.socket_connection_setup_timeout_ms,
-            )
+            made = await self._open_to(broker, trouble)
         except ClientError as error:
-            self._failed(key.node)
+            self._failed(broker, error)
+            if isinstance(error, FATAL) and not error.retriable:
+                raise
             raise NotReachable([(str(broker), error.text.rstrip("."))], error.hint) from None
-        self._trouble.pop(key.node, None)
+        if trouble is not None:
+            self._trouble.pop(key.node, None)
+            log.info("%s is reachable again, after %d failed attempts.", _name(broker), trouble.backoff.failures)
+        else:
+            log.debug("Connected to %s.", _name(broker))
         return made
 
-    def _failed(self, node: int) -> None:
-        before = self._trouble.get(node)
+    async def _open_to(self, broker: Broker, trouble: _Trouble | None) -> Connection:
         config = self._config
+        failures = 0 if trouble is None else trouble.backoff.failures
+        timeout_ms = config.socket_connection_setup_timeout_ms << min(failures, MAX_DOUBLINGS)
+        most_ms = max(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
+        hosts = [broker.host]
+        if broker.id < 0 and config.client_dns_lookup == CANONICAL:
+            try:
+                hosts = await self._env.network.resolve(broker.host, canonical=True)
+            except OSError as error:
+                raise ConnectionLost(reason_of(error)) from None
+        for i, host in enumerate(hosts):
+            try:
+                return await Connection.open(
+                    self._env,
+                    host,
+                    broker.port,
+                    client_id=config.client_id,
+                    timeout_ms=min(timeout_ms, most_ms),
+                    max_idle_ms=config.connections_max_idle_ms,
+                    security=self._security,
+                    stats=self.stats,
+                )
+            except ClientError:
+                if i == len(hosts) - 1:
+                    raise
+        raise AssertionError("a host without addresses is an error of its own")
+
+    def _failed(self, broker: Broker, error: ClientError) -> None:
+        """People are told of the first failure in a row; the others are for those who look closely."""
+        self.stats.connections_failed += 1
+        before = self._trouble.get(broker.id)
+        config = self._config
+        level = logging.WARNING if before is None else logging.DEBUG
+        log.log(level, "%s cannot be used: %s", _name(broker), str(error).rstrip("."))
         backoff = before.backoff if before else Backoff(
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, self._env.rng
         )  # fmt: skip
-        self._trouble[node] = _Trouble(backoff, self._env.clock.monotonic() + backoff.next_s())
+        self._trouble[broker.id] = _Trouble(backoff, self._env.clock.monotonic() + backoff.next_s())
 
     def _opened(self, key: Key, task: asyncio.Task[Connection]) -> None:
         del self._opening[key]
@@ -146,3 +198,7 @@ class Nodes:
         if opening:
             await asyncio.wait(opening)
         await asyncio.sleep(0)  # the transports' last callbacks
+
+
+def _name(broker: Broker) -> str:
+    return f"The broker at {broker}" if broker.id < 0 else f"Broker {broker.id} at {broker}"
