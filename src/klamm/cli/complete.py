@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from klamm.cli import VERBS, build_parser
-from klamm.cli.connect import add_connection, client_properties, load_profiles
+from klamm.cli.connect import add_connection, client_properties, load_profiles, say_nothing_of_your_own
 from klamm.cli.output import plural
 
 if TYPE_CHECKING:
@@ -256,6 +256,7 @@ def _ask(place: Place, question: Callable[[Cluster], Awaitable[T]]) -> T | None:
     from klamm.client.errors import ClientError
     from klamm.core.env.real import real_env
 
+    say_nothing_of_your_own()
     wanted = os.environ.get("KLAMM_COMPLETION_MS", "")
     limit_ms = int(wanted) if wanted.isdecimal() else _CLUSTER_LIMIT_MS
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -81,6 +82,7 @@ async def _connected(config: ClientConfig, work: Callable[[Cluster], Awaitable[i
     from klamm.client.errors import ClientError, NotReachable
     from klamm.core.env.real import real_env
 
+    say_nothing_of_your_own()
     env = real_env()
     try:
         cluster = await Cluster.connect(config, env)
@@ -94,6 +96,11 @@ async def _connected(config: ClientConfig, work: Callable[[Cluster], Awaitable[i
         raise Failed(error.text, error.hint) from None
     finally:
         env.executor.close()
+
+
+def say_nothing_of_your_own() -> None:
+    """The client logs what programs that use it should hear of; a command tells its user itself."""
+    logging.getLogger("klamm.client").addHandler(logging.NullHandler())
 
 
 def _properties_file(path: str) -> dict[str, str]:
