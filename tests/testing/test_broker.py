@@ -101,6 +101,23 @@ def test_records_are_shown_as_they_are_stored(klamm_session_broker: Broker, code
     assert len(klamm_session_broker.records(topic, 0)) == 1
 
 
+def test_an_embedded_broker_compacts(tmp: Path, nursery: Nursery | None) -> None:
+    options = {
+        "log_cleanup_policy": "compact",
+        "log_cleaner_backoff_ms": 20,
+        "log_cleaner_min_cleanable_ratio": 0.01,
+        "log_segment_bytes": 1000,
+    }
+    with Broker(nursery=nursery, options=options) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for number in range(200):
+            producer.produce("t", b"%d" % number, key=b"k", partition=0)
+            producer.flush(30)
+        while len(broker.records("t")) > 50:
+            pass
+        assert broker.records("t")[-1].value == b"199"
+
+
 def test_records_of_what_is_not_there_are_a_mistake(klamm_broker: Broker) -> None:
     with pytest.raises(ValueError, match="no topic t"):
         klamm_broker.records("t")

@@ -1,8 +1,8 @@
 """The operating system for a broker whose data nobody needs after a power loss: nothing waits for the disk.
 
 What is written is in the page cache, so it survives the death of the process as always; only the syncs are left out.
-They are most of what a broker on a slow disk waits for, and a test has no use for them. Must never be what a broker
-that keeps somebody's data runs on.
+They are most of what a broker on a slow disk waits for, and a test has no use for them. Nor are there child processes:
+one more that could stay behind. Must never be what a broker that keeps somebody's data runs on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import random
 
 from klamm.core.env import Buffer, Clock, Env
-from klamm.core.env.children import RealProcesses
 from klamm.core.env.real import RealFile, RealFiles, ThreadExecutor
 from klamm.core.env.sockets import RealNetwork
 from klamm.core.env.volume import RealVolume
@@ -57,5 +56,4 @@ def unsynced_env(clock: Clock, *, io_threads: int = 4, files: UnsyncedFiles | No
         files=files or UnsyncedFiles(),
         executor=executor,
         network=RealNetwork(executor),
-        processes=RealProcesses(),
     )
