@@ -7,7 +7,7 @@ are no error, because one properties file often serves several clients; they com
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from klamm.client.connection_options import ALIASES, ConnectionOptions
@@ -74,7 +74,27 @@ class ClientConfig(ConnectionOptions):
     max_poll_records: int = _option(Kind.INT, 500, "how many records `getmany` gives at most, unless told", at_least=1)
     allow_auto_create_topics: bool = _option(Kind.BOOL, True, "whether asking for a topic may create it")
     exclude_internal_topics: bool = _option(Kind.BOOL, True, "whether a pattern leaves out the brokers' own topics")
+    prefetch_max_bytes: int = _option(Kind.LONG, 16 << 20, "fetch no more while this much waits to be taken",
+                                      at_least=1)  # fmt: skip
     group_id: str = _option(Kind.STRING, "", "the group to share topics with, and to commit offsets for; empty: none")
+    group_instance_id: str = _option(Kind.STRING, "", "a name that this member keeps over restarts (static membership); "
+                                                      "empty: none")  # fmt: skip
+    group_protocol: str = _option(Kind.STRING, "classic", "how the group shares topics: classic, or consumer (KIP-848), "
+                                                          "where the broker assigns",
+                                  choices=("classic", "consumer"))  # fmt: skip
+    group_remote_assignor: str = _option(Kind.STRING, "", "which of the broker's assignors to use (group.protocol="
+                                                          "consumer); empty: the broker's choice")  # fmt: skip
+    partition_assignment_strategy: Any = field(default="range,cooperative-sticky", metadata={"python": (
+        "who reads what, best first (group.protocol=classic): range, roundrobin, sticky, cooperative-sticky, or Assignors"
+    )})  # fmt: skip
+    session_timeout_ms: int = _time(45_000, "a member that was not heard of for so long is out (group.protocol=classic)",
+                                    at_least=1)  # fmt: skip
+    heartbeat_interval_ms: int = _time(3_000, "how often a member says that it is there (group.protocol=classic)",
+                                       at_least=1)  # fmt: skip
+    max_poll_interval_ms: int = _time(300_000, "a member that asks for no records for so long leaves its group",
+                                      at_least=1)  # fmt: skip
+    enable_auto_commit: bool = _option(Kind.BOOL, True, "commit what the application was given before it asks for more")
+    auto_commit_interval_ms: int = _time(5_000, "how often that is done")
 
     warnings: tuple[str, ...] = ()
 

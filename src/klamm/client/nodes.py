@@ -43,6 +43,7 @@ log = logging.getLogger("klamm.client")
 class Lane(Enum):
     MAIN = "main"
     FETCH = "fetch"
+    GROUP = "group"
 
 
 class Key(NamedTuple):
