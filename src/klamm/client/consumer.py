@@ -11,23 +11,29 @@ group. What has not been taken yet waits as the broker sent it and is bounded.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from klamm.client.cluster import Cluster
 from klamm.client.config import ClientConfig
-from klamm.client.errors import Closed, ConsumerMisuse
+from klamm.client.deserializing import AnyDeserializer, Deserializing
+from klamm.client.errors import Closed, ConsumerMisuse, TimedOut
 from klamm.client.membership import Membership, Offset
+from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.reading import Chunk, Reading
 from klamm.client.reset import EARLIEST_RESET, LATEST_RESET, ResetPolicy
 from klamm.client.subscription import Callback, Listener, Subscriptions
 from klamm.core.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from klamm.client.cursor import Rest
     from klamm.client.membership import GroupMetadata
+    from klamm.client.metadata import Partition, Topic
+    from klamm.client.offsets import OffsetFound
     from klamm.core.env import Env
+    from klamm.records.consuming import ConsumerRecord
 
 
 class Consumer:
@@ -38,17 +44,20 @@ class Consumer:
         *topics: str,
         config: Mapping[str, object] | None = None,
         env: Env | None = None,
+        key_deserializer: AnyDeserializer | None = None,
+        value_deserializer: AnyDeserializer | None = None,
         **options: Any,
     ) -> None:
+        """Read these topics (or what `subscribe` and `assign` say later). Deserializers: see `deserializing`."""
         self.config = ClientConfig.from_options(config, options)
         self.subscriptions = Subscriptions(ResetPolicy.parse(self.config.auto_offset_reset))
         if topics:
             self.subscriptions.subscribe(topics, Listener())
+        self._reading = Reading(self.subscriptions, Deserializing.of(key_deserializer, value_deserializer))
         self._env = env
         self._own_env = env is None
         self._cluster: Cluster | None = None
         self._group: Membership | None = None
-        self._news = asyncio.Event()
 
     async def __aenter__(self) -> Consumer:
         await self.start()
@@ -69,13 +78,15 @@ class Consumer:
         if self.config.group_id:
             from klamm.client.group import member_of
 
-            self._group = member_of(self._cluster, self.subscriptions, self._news.set)
-            self._group.changed()
+            self._group = member_of(self._cluster, self.subscriptions, self._reading.changed)
+        self._reading.start(self._cluster, self._group)
+        self._changed()
 
     async def close(self) -> None:
         """Leave the group, and end. Positions are committed first if that is automatic."""
         if self._group is not None:
             await self._group.close()
+        await self._reading.close()
         if self._cluster is not None:
             await self._cluster.close()
         if self._own_env and self._env is not None:
@@ -114,7 +125,7 @@ class Consumer:
     def _changed(self) -> None:
         if self._group is not None:
             self._group.changed()
-        self._news.set()
+        self._reading.changed()
 
     def assignment(self) -> set[TopicPartition]:
         return set(self.subscriptions.partitions)
@@ -122,17 +133,57 @@ class Consumer:
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Give out nothing of these until `resume`; positions stay."""
         self.subscriptions.pause(partitions)
+        self._reading.changed()
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         self.subscriptions.resume(partitions)
+        self._reading.changed()
 
     def paused(self) -> set[TopicPartition]:
         return self.subscriptions.paused()
 
+    # Records.
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        record = self._reading.quick()
+        return record if record is not None else await self.getone()
+
+    async def getone(self) -> ConsumerRecord:
+        """The next record, of whichever partition; waits until there is one."""
+        record = await self._reading.one()
+        assert record is not None  # without a time limit it comes or raises
+        return record
+
+    async def getmany(
+        self, max_records: int | None = None, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """What there is, up to `max_records` (by default `max_poll_records`). If there is nothing it waits: until there
+        is something, or for as long as `timeout_ms` says; then the answer is empty."""
+        limit = self.config.max_poll_records if max_records is None else max_records
+        return await self._reading.many(limit, _seconds(timeout_ms))
+
+    async def batches(self, max_records: int | None = None) -> AsyncIterator[Chunk]:
+        """Records in lists, each of one partition, as they come: `async for batch in consumer.batches()`."""
+        limit = self.config.max_poll_records if max_records is None else max_records
+        while (chunk := await self._reading.chunk(limit)) is not None:
+            yield chunk
+
+    async def undecoded(self) -> AsyncIterator[Rest]:
+        """What brokers sent, batch by batch, for those who decode it in their own way. Taking it moves the position."""
+        while (rest := await self._reading.rest()) is not None:
+            yield rest
+
     # Where.
 
-    def seek(self, partition: tuple[str, int], offset: int) -> None:
-        self.subscriptions.seek(partition, offset)
+    def seek(self, partition: tuple[str, int], offset: int | Offset) -> None:
+        """Go on from this offset. With the leader epoch that belongs to it (`committed` has it) it is noticed if the
+        log was cut there since."""
+        at = offset if isinstance(offset, Offset) else Offset(offset)
+        self.subscriptions.seek(partition, at.offset, at.leader_epoch)
+        self._reading.changed()
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Of these partitions, or of all. The offset is looked up in the background."""
@@ -144,12 +195,63 @@ class Consumer:
     def _reset(self, partitions: Iterable[tuple[str, int]], policy: ResetPolicy) -> None:
         for place in list(partitions) or list(self.subscriptions.partitions):
             self.subscriptions.reset(place, policy)
+        self._reading.changed()
+
+    async def position(self, partition: tuple[str, int]) -> int:
+        """The offset of the next record that will be given out; waits until it is known where that is."""
+        state = self.subscriptions.state(partition)
+        limit_s = self.config.default_api_timeout_ms / 1000
+        if not await self._reading.until(lambda: state.offset >= 0, limit_s):
+            raise TimedOut(f"There was no position for {state.place} within {limit_s:g} s.")
+        return state.offset
+
+    def lag(self, partition: tuple[str, int]) -> int | None:
+        """How many offsets there are behind the position; None until something was fetched."""
+        state = self.subscriptions.state(partition)
+        committed_only = self.config.isolation_level == "read_committed"
+        end = state.last_stable_offset if committed_only else state.high_watermark
+        return max(0, end - state.offset) if end >= 0 and state.offset >= 0 else None
+
+    async def offsets_for_times(
+        self, times_ms: Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, OffsetFound | None]:
+        """For each partition the first record at or after a time; None where there is none."""
+        found = await self._open().offsets(times_ms)
+        return {place: at if at.offset >= 0 else None for place, at in found.items()}
+
+    async def beginning_offsets(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:
+        return await self._ends(partitions, EARLIEST)
+
+    async def end_offsets(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:
+        """The offsets behind the last records; with read_committed, behind the last that can be read."""
+        return await self._ends(partitions, LATEST)
+
+    async def _ends(self, partitions: Iterable[tuple[str, int]], which: int) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(partitions, which)
+        read_committed = self.config.isolation_level == "read_committed"
+        found = await self._open().offsets(wanted, read_committed=read_committed)
+        return {place: at.offset for place, at in found.items()}
+
+    # The cluster.
+
+    async def partitions_for(self, topic: str) -> Mapping[int, Partition]:
+        """The topic's partitions, with their leaders and replicas. `BrokerSaid` if there is no such topic."""
+        return (await self._open().topic(topic)).partitions
+
+    async def topics(self) -> dict[str, Topic]:
+        """All topics that this client may see, the brokers' own left out."""
+        found = await self._open().metadata()
+        return {name: topic for name, topic in found.topics.items() if not topic.internal}
+
+    def _open(self) -> Cluster:
+        if self._cluster is None:
+            raise Closed("This consumer is not open.", "Use it in an `async with` block, or call `start` first.")
+        return self._cluster
 
     # Commits.
 
     def _member(self) -> Membership:
-        if self._cluster is None:
-            raise Closed("This consumer is not open.", "Use it in an `async with` block, or call `start` first.")
+        self._open()
         if self._group is None:
             raise ConsumerMisuse("Offsets are committed for a group, and this consumer has no group_id.")
         return self._group
@@ -175,3 +277,7 @@ class Consumer:
     def group_metadata(self) -> GroupMetadata:
         """For `Producer.send_offsets`."""
         return self._member().metadata()
+
+
+def _seconds(timeout_ms: int | None) -> float | None:
+    return None if timeout_ms is None else timeout_ms / 1000

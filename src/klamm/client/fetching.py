@@ -7,10 +7,12 @@ offset that was asked for, without control records, and with `read_committed` wi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.client.errors import BadRecords, error_code
+from klamm.client.fetch_session import NO_SESSION_EPOCH, FetchSession, Turn
+from klamm.client.fetch_session import Want as Want
 from klamm.client.metadata import Topic
 from klamm.client.versions import Versions
 from klamm.core.env import Buffer
@@ -18,17 +20,13 @@ from klamm.core.errors import BrokerError, ErrorCode
 from klamm.core.ids import NO_TOPIC_ID, TopicPartition
 from klamm.records.batch import MAGIC, BatchHeader, iter_batches, magic_offset
 from klamm.records.record import ControlType, Record, decode_control, decode_records
-from klamm.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from klamm.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 LAST_WITH_NAMES: Final = 12
-NO_SESSION: Final = -1
+FIRST_WITH_SESSIONS: Final = 7
+WORTH_A_SESSION: Final = 2
+"""Partitions. A request for a single one names it anyway, and is the kind that brokers answer quickest."""
 _CONSUMER: Final = -1
-
-
-class Want(NamedTuple):
-    place: TopicPartition
-    offset: int
-    leader_epoch: int
 
 
 class Limits(NamedTuple):
@@ -47,39 +45,67 @@ class Answer(NamedTuple):
     log_start_offset: int
     aborted: tuple[tuple[int, int], ...]
     """Aborted transactions that reach into these records: producer id and first offset."""
+    last_stable_offset: int = -1
+    preferred_replica: int = -1
+    """Whom to ask instead (KIP-392)."""
 
 
 def fetch_request(
-    versions: Versions, wants: Sequence[Want], topics: Mapping[str, Topic], limits: Limits, *, read_committed: bool
+    versions: Versions,
+    wants: Sequence[Want],
+    topics: Mapping[str, Topic],
+    limits: Limits,
+    *,
+    read_committed: bool,
+    rack: str = "",
+    session: FetchSession | None = None,
 ) -> tuple[FetchRequest, int]:
     """The request, and the version to send it in."""
-    by_topic: dict[str, FetchTopic] = {}
-    all_ids = True
-    for want in wants:
-        name = want.place.topic
-        entry = by_topic.get(name)
-        if entry is None:
-            topic_id = topics[name].id if name in topics else NO_TOPIC_ID
-            all_ids = all_ids and topic_id != NO_TOPIC_ID
-            entry = by_topic[name] = FetchTopic(topic=name, topic_id=topic_id, partitions=[])
-        entry.partitions.append(
-            FetchPartition(
-                partition=want.place.partition,
-                current_leader_epoch=want.leader_epoch,
-                fetch_offset=want.offset,
-                partition_max_bytes=limits.partition_bytes,
-            )
-        )
+    names = {want.place.topic for want in wants}
+    ids = {name: topics[name].id if name in topics else NO_TOPIC_ID for name in names}
+    version = versions.best(FetchRequest, LAST_WITH_NAMES if NO_TOPIC_ID in ids.values() else None)
+    turn = Turn(0, NO_SESSION_EPOCH, wants)
+    if session is not None and version >= FIRST_WITH_SESSIONS and (session.is_open or len(wants) >= WORTH_A_SESSION):
+        turn = session.next(wants, ids if version > LAST_WITH_NAMES else dict.fromkeys(names, NO_TOPIC_ID))
     request = FetchRequest(
         replica_id=_CONSUMER,
         max_wait_ms=limits.max_wait_ms,
         min_bytes=limits.min_bytes,
         max_bytes=limits.max_bytes,
         isolation_level=int(read_committed),
-        session_epoch=NO_SESSION,
-        topics=list(by_topic.values()),
+        session_id=turn.session_id,
+        session_epoch=turn.epoch,
+        topics=_wanted(turn.wants, ids, limits.partition_bytes),
+        forgotten_topics_data=_forgotten(turn.forgotten),
+        rack_id=rack,
     )
-    return request, versions.best(FetchRequest, None if all_ids else LAST_WITH_NAMES)
+    return request, version
+
+
+def _wanted(wants: Iterable[Want], ids: Mapping[str, bytes], partition_bytes: int) -> list[FetchTopic]:
+    by_topic: dict[str, FetchTopic] = {}
+    for place, offset, leader_epoch in wants:
+        name, index = place
+        entry = by_topic.get(name)
+        if entry is None:
+            entry = by_topic[name] = FetchTopic(topic=name, topic_id=ids[name], partitions=[])
+        entry.partitions.append(
+            FetchPartition(
+                partition=index,
+                current_leader_epoch=leader_epoch,
+                fetch_offset=offset,
+                partition_max_bytes=partition_bytes,
+            )
+        )
+    return list(by_topic.values())
+
+
+def _forgotten(places: Iterable[tuple[TopicPartition, bytes]]) -> list[ForgottenTopic]:
+    by_topic: dict[str, ForgottenTopic] = {}
+    for (name, index), topic_id in places:
+        entry = by_topic.setdefault(name, ForgottenTopic(topic=name, topic_id=topic_id, partitions=[]))
+        entry.partitions.append(index)
+    return list(by_topic.values())
 
 
 def read_answer(answer: FetchResponse, names: Mapping[bytes, str]) -> dict[TopicPartition, Answer]:
@@ -94,6 +120,8 @@ def read_answer(answer: FetchResponse, names: Mapping[bytes, str]) -> dict[Topic
                 partition.high_watermark,
                 partition.log_start_offset,
                 tuple((txn.producer_id, txn.first_offset) for txn in partition.aborted_transactions or ()),
+                partition.last_stable_offset,
+                partition.preferred_read_replica,
             )
     return found
 
@@ -114,7 +142,7 @@ def read_records(
     read_committed: bool = False,
 ) -> list[Record]:
     """The records from offset `start` on, up to and without `end`."""
-    aborted = _Aborted(answer.aborted) if read_committed else None
+    aborted = Aborted(answer.aborted) if read_committed else None
     found: list[Record] = []
     for position, header in _batches(place, answer.records):
         if header.next_offset <= start and not header.is_control:
@@ -144,7 +172,7 @@ def _batches(place: TopicPartition, records: Buffer) -> Iterator[tuple[int, Batc
         raise BadRecords(f"{place}: what the broker sent is no batch: {error}.") from error
 
 
-class _Aborted:
+class Aborted:
     """Which batches belong to transactions that were aborted, read in the order of the log. A broker lists for each
     the producer and the first offset; an abort marker of that producer ends it."""
 

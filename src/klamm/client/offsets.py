@@ -49,7 +49,13 @@ async def find_offsets(
     found: dict[TopicPartition, OffsetFound] = {}
     await cluster.topics(sorted({place.topic for place in left}))
     while left:
-        trouble = await _round(cluster, left, found, read_committed)
+        trouble: ClientError | None = None
+        for place, result in (await ask_once(cluster, left, read_committed=read_committed)).items():
+            if isinstance(result, OffsetFound):
+                found[place] = result
+                del left[place]
+            elif trouble is None or trouble.retriable:
+                trouble = result
         if trouble is None:
             continue
         await retrying.pause(trouble)
@@ -60,37 +66,28 @@ async def find_offsets(
     return found
 
 
-async def _round(
-    cluster: Cluster,
-    left: dict[TopicPartition, int],
-    found: dict[TopicPartition, OffsetFound],
-    read_committed: bool,
-) -> ClientError | None:
-    """Ask every leader once. Moves what was answered from `left` to `found`; what stood in the way of the rest."""
+async def ask_once(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+) -> dict[TopicPartition, OffsetFound | ClientError]:
+    """Ask every leader once: for each partition what was found, or what stood in the way."""
+    results: dict[TopicPartition, OffsetFound | ClientError] = {}
     by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    trouble: ClientError | None = None
-    for place, timestamp in left.items():
+    for place, timestamp in wanted.items():
         leader = cluster.leader(*place)
         if leader is None:
-            trouble = _no_leader(cluster, place)
+            results[place] = _no_leader(cluster, place)
         else:
             by_leader[leader.leader][place] = timestamp
     asked = [_ask(cluster, node, part, read_committed) for node, part in by_leader.items()]
-    for answer in await asyncio.gather(*asked, return_exceptions=True):
+    for part, answer in zip(by_leader.values(), await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, ClientError):
-            trouble = answer
+            results.update(dict.fromkeys(part, answer))
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            for place, result in answer.items():
-                if isinstance(result, OffsetFound):
-                    found[place] = result
-                    left.pop(place, None)
-                elif not result.retriable:
-                    raise BrokerSaid(result, str(place))
-                else:
-                    trouble = BrokerSaid(result, str(place))
-    return trouble
+            for place in part:
+                results[place] = answer.get(place) or BrokerSaid(ErrorCode.UNKNOWN_SERVER_ERROR, str(place))
+    return results
 
 
 def _no_leader(cluster: Cluster, place: TopicPartition) -> BrokerSaid:
@@ -105,7 +102,7 @@ def _no_leader(cluster: Cluster, place: TopicPartition) -> BrokerSaid:
 
 async def _ask(
     cluster: Cluster, node: int, wanted: Mapping[TopicPartition, int], read_committed: bool
-) -> dict[TopicPartition, OffsetFound | ErrorCode]:
+) -> dict[TopicPartition, OffsetFound | ClientError]:
     topics: dict[str, ListOffsetsTopic] = {}
     for place, timestamp in wanted.items():
         topic = topics.setdefault(place.topic, ListOffsetsTopic(name=place.topic, partitions=[]))
@@ -121,12 +118,12 @@ async def _ask(
         timeout_ms=cluster.config.request_timeout_ms,
     )
     answer: ListOffsetsResponse = await cluster.request(request, node=node)
-    return {
-        TopicPartition(topic.name, partition.partition_index): (
-            error_code(partition.error_code)
-            if partition.error_code
-            else OffsetFound(partition.offset, partition.timestamp, partition.leader_epoch)
-        )
-        for topic in answer.topics
-        for partition in topic.partitions
-    }
+    results: dict[TopicPartition, OffsetFound | ClientError] = {}
+    for told in answer.topics:
+        for partition in told.partitions:
+            place = TopicPartition(told.name, partition.partition_index)
+            if partition.error_code:
+                results[place] = BrokerSaid(error_code(partition.error_code), str(place))
+            else:
+                results[place] = OffsetFound(partition.offset, partition.timestamp, partition.leader_epoch)
+    return results

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from klamm.client.errors import ConsumerMisuse, NotAssigned
+from klamm.client.errors import ClientError, ConsumerMisuse, NotAssigned
 from klamm.client.reset import ResetPolicy
 from klamm.core.ids import TopicPartition
 
@@ -65,6 +65,7 @@ class PartitionState:
 
     __slots__ = (
         "epoch",
+        "error",
         "failures",
         "held",
         "high_watermark",
@@ -96,6 +97,7 @@ class PartitionState:
         self.leader_epoch = NO_EPOCH  # of the leader for which the position is known to be right
         self.preferred: int | None = None  # the replica to read from, if it is not the leader (KIP-392)
         self.preferred_until = 0.0
+        self.error: ClientError | None = None  # until the application has sought another place
         self.not_before = 0.0  # after a failure: do not ask again before this
         self.failures = 0
         self.high_watermark = self.last_stable_offset = self.log_start_offset = NO_OFFSET
@@ -122,6 +124,10 @@ class PartitionState:
         self.phase = Phase.READING
         self.reset = None
         self.leader_epoch = NO_EPOCH
+        self._forget_trouble()
+
+    def _forget_trouble(self) -> None:
+        self.error = None
         self.preferred = None
         self.not_before = 0.0
         self.failures = 0
@@ -137,7 +143,7 @@ class PartitionState:
         self.reset = policy
         self.offset = self.next_offset = NO_OFFSET
         self.epoch = self.next_epoch = NO_EPOCH
-        self.not_before = 0.0
+        self._forget_trouble()
 
 
 class Subscriptions:
@@ -155,6 +161,7 @@ class Subscriptions:
         """Goes up with every change of what is subscribed to, what is ours, and what of it may be read."""
         self.polls = 0
         """Goes up whenever the application asks for records: how a group tells that it is alive."""
+        self._has_errors = False
 
     # What the application wants.
 
@@ -252,6 +259,26 @@ class Subscriptions:
     def reset(self, place: tuple[str, int], policy: ResetPolicy | None = None) -> None:
         """Find its position anew, by default as `auto.offset.reset` says."""
         self.state(place).start_reset(policy or self.default_reset)
+        self.version += 1
+
+    def fail(self, state: PartitionState, error: ClientError) -> None:
+        """Something that only the application can help: nothing more of this partition until it seeks elsewhere."""
+        state.error = error
+        self._has_errors = True
+
+    def first_error(self) -> ClientError | None:
+        """Of the partitions that are ours. Cheap where there is none, as it nearly always is."""
+        if not self._has_errors:
+            return None
+        for state in self.partitions.values():
+            if state.error is not None:
+                return state.error
+        self._has_errors = False
+        return None
+
+    def rewind(self, state: PartitionState) -> None:
+        """Forget what was fetched ahead of the application."""
+        state.go_back()
         self.version += 1
 
     def pause(self, places: Iterable[tuple[str, int]]) -> None:

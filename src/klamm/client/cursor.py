@@ -1,0 +1,227 @@
+"""What was fetched of one partition at once, and how much of it the application has taken. No I/O.
+
+The bytes stay as the broker sent them, compressed, and are decoded batch by batch when they are asked for. Taking
+records moves the partition's position; behind the last one it goes to where the next fetch began, over whatever an
+application never sees: control records, records of aborted transactions, gaps that compaction left.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from klamm.client.deserializing import Deserializing
+from klamm.client.errors import BadRecords, ClientError
+from klamm.client.fetching import Aborted, Answer
+from klamm.client.subscription import NO_EPOCH, PartitionState
+from klamm.core.env import Buffer
+from klamm.core.errors import BrokerError
+from klamm.core.ids import TopicPartition
+from klamm.records import batch
+from klamm.records.batch import BatchHeader
+from klamm.records.compression import decompress
+from klamm.records.consuming import ConsumerRecord, decode_consumed
+
+
+class Extent(NamedTuple):
+    """How far fetched bytes go: where in them whole batches end, the offset behind those, the last batch's epoch."""
+
+    size: int
+    next_offset: int
+    epoch: int
+
+
+def measure(place: TopicPartition, records: Buffer, offset: int) -> Extent:
+    """The same offset if there is no whole batch. `BadRecords` if these are no batches at all."""
+    epoch, size = NO_EPOCH, 0
+    if len(records) > batch.magic_offset and records[batch.magic_offset] != batch.MAGIC:
+        raise BadRecords(f"{place} has records in message format v{records[batch.magic_offset]}; only v2 can be read.")
+    try:
+        for position, header in batch.iter_batches(records):
+            size = position + header.size
+            offset = max(offset, header.next_offset)
+            epoch = header.leader_epoch
+    except BrokerError as error:
+        raise BadRecords(f"{place}: what the broker sent is no batch: {error}.") from error
+    return Extent(size, offset, epoch)
+
+
+class Rest(NamedTuple):
+    """Fetched bytes that nobody has decoded: whole batches, the offset to begin with, and what to leave out."""
+
+    topic: str
+    partition: int
+    data: Buffer
+    start: int
+    next_offset: int
+    high_watermark: int
+    aborted: tuple[tuple[int, int], ...]
+    """Of producers whose transactions were aborted: id and first offset. Empty unless only committed ones are read."""
+
+
+class Cursor:
+    __slots__ = (
+        "_aborted",
+        "_at",
+        "_data",
+        "_deserializing",
+        "_error",
+        "_extent",
+        "_pos",
+        "_records",
+        "_topic",
+        "answer",
+        "is_prepared",
+        "size",
+        "state",
+        "turn",
+    )
+
+    def __init__(
+        self,
+        state: PartitionState,
+        answer: Answer,
+        extent: Extent,
+        *,
+        read_committed: bool,
+        deserializing: Deserializing | None = None,
+    ) -> None:
+        self.state = state
+        self.turn = state.turn
+        self.answer = answer
+        self.size = len(answer.records)
+        self._data = memoryview(answer.records)
+        self._extent = extent
+        self._pos = 0
+        self._aborted = Aborted(answer.aborted) if read_committed else None
+        self._deserializing = deserializing
+        self.is_prepared = deserializing is None or not deserializing.has_to_prepare
+        self._records: list[ConsumerRecord] = []
+        self._at = 0  # how many of `_records` were taken
+        self._error: ClientError | None = None  # of the record behind `_records`
+
+    @property
+    def is_stale(self) -> bool:
+        """The partition was sought, or taken away: this is of no use any more."""
+        return self.turn != self.state.turn
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """The next records, `limit` at most; none: there are no more. An error is raised once all before it are taken,
+        and again each time."""
+        found: list[ConsumerRecord] = []
+        while len(found) < limit:
+            if self._at == len(self._records):
+                try:
+                    if not self._load():
+                        break
+                except ClientError:
+                    if not found:
+                        raise
+                    break
+            end = self._at + limit - len(found)
+            if not found and self._at == 0 and end >= len(self._records):
+                found, self._records = self._records, []  # as in most cases: the list as it is
+            else:
+                found += self._records[self._at : end]
+                self._at = min(end, len(self._records))
+        self._move(found)
+        return found
+
+    def take_one(self) -> ConsumerRecord | None:
+        """The next record, as `take(1)` gives it, with less ado."""
+        if self._at == len(self._records) and not self._load():
+            self._move(())
+            return None
+        record = self._records[self._at]
+        self._at += 1
+        state = self.state
+        state.offset = record[2] + 1
+        state.epoch = record[8]
+        return record
+
+    def all_raw(self) -> list[ConsumerRecord]:
+        """All records, not deserialized, for a deserializer that has to prepare for them. Damage ends them."""
+        assert not self.is_prepared
+        found: list[ConsumerRecord] = []
+        try:
+            while self._load():
+                found += self._records
+        except BadRecords as error:
+            self._error = error
+        self._records = []
+        return found
+
+    def give_back(self, records: list[ConsumerRecord], error: ClientError | None) -> None:
+        """The same records, deserialized, up to the first that could not be."""
+        self._records, self._at = records, 0
+        self._error = error or self._error
+        self._pos = self._extent.size
+        self.is_prepared = True
+
+    def take_rest(self) -> Rest:
+        """All that is left, undecoded. Records that were decoded already and not taken are decoded again."""
+        place, extent, state = self.state.place, self._extent, self.state
+        listed = self.answer.aborted if self._aborted is not None else ()
+        rest = Rest(*place, self._data[: extent.size], state.offset, extent.next_offset,
+                    self.answer.high_watermark, listed)  # fmt: skip
+        self._pos, self._records, self._at = extent.size, [], 0
+        self._move(())
+        return rest
+
+    @property
+    def is_finished(self) -> bool:
+        return self._at == len(self._records) and self._pos >= self._extent.size and self._error is None
+
+    def _move(self, taken: list[ConsumerRecord] | tuple[()]) -> None:
+        state = self.state
+        if self.is_finished:
+            state.offset, state.epoch = self._extent.next_offset, self._extent.epoch
+        elif taken:
+            state.offset, state.epoch = taken[-1].offset + 1, taken[-1].leader_epoch
+
+    def _load(self) -> bool:
+        """Decode batches until one has records; False at the end."""
+        if self._error is not None:
+            raise self._error
+        while self._pos < self._extent.size:
+            header = batch.read_header(self._data, self._pos)
+            pos, after = self._pos, self._pos + header.size
+            try:
+                records = self._decode(pos, header)
+            except BrokerError as error:
+                raise BadRecords(
+                    f"{self.state.place}: the batch at offset {header.base_offset} cannot be read: {error}."
+                ) from error
+            self._pos = after
+            if records:
+                if self._deserializing is not None and self.is_prepared:
+                    records, self._error = self._deserializing(records)
+                self._records, self._at = records, 0
+                if records:
+                    return True
+                if self._error is not None:
+                    raise self._error
+        return False
+
+    def _decode(self, pos: int, header: BatchHeader) -> list[ConsumerRecord]:
+        state = self.state
+        if self._aborted is not None and self._aborted.hides(header, self._data, pos):
+            return []
+        if header.attributes & batch.CONTROL or header.next_offset <= state.offset:
+            return []
+        batch.check(self._data, pos, header)
+        payload: Buffer = self._data[pos + batch.header_bytes : pos + header.size]
+        if header.codec:
+            payload = decompress(header.codec, payload)
+        topic, partition = state.place
+        return decode_consumed(
+            payload,
+            header.record_count,
+            base_offset=header.base_offset,
+            last_delta=header.last_offset_delta,
+            base_timestamp=header.base_timestamp,
+            append_time=header.max_timestamp if header.is_log_append_time else None,
+            topic=topic,
+            partition=partition,
+            leader_epoch=header.leader_epoch,
+            start=state.offset,
+        )
