@@ -77,17 +77,17 @@ class ClientConfig(ConnectionOptions):
     prefetch_max_bytes: int = _option(Kind.LONG, 16 << 20, "fetch no more while this much waits to be taken",
                                       at_least=1)  # fmt: skip
     group_id: str = _option(Kind.STRING, "", "the group to share topics with, and to commit offsets for; empty: none")
-    group_instance_id: str = _option(Kind.STRING, "", "a name that this member keeps over restarts (static membership); "
+    group_instance_id: str = _option(Kind.STRING, "", "a name that a member keeps over restarts (static membership); "
                                                       "empty: none")  # fmt: skip
-    group_protocol: str = _option(Kind.STRING, "classic", "how the group shares topics: classic, or consumer (KIP-848), "
-                                                          "where the broker assigns",
+    group_protocol: str = _option(Kind.STRING, "classic", "how the group shares topics: classic, or consumer (KIP-848: "
+                                                          "the broker assigns)",
                                   choices=("classic", "consumer"))  # fmt: skip
     group_remote_assignor: str = _option(Kind.STRING, "", "which of the broker's assignors to use (group.protocol="
                                                           "consumer); empty: the broker's choice")  # fmt: skip
     partition_assignment_strategy: Any = field(default="range,cooperative-sticky", metadata={"python": (
-        "who reads what, best first (group.protocol=classic): range, roundrobin, sticky, cooperative-sticky, or Assignors"
+        "who reads what, best first (group.protocol=classic): range, roundrobin, sticky, cooperative-sticky, Assignors"
     )})  # fmt: skip
-    session_timeout_ms: int = _time(45_000, "a member that was not heard of for so long is out (group.protocol=classic)",
+    session_timeout_ms: int = _time(45_000, "a member not heard of for so long is out (group.protocol=classic)",
                                     at_least=1)  # fmt: skip
     heartbeat_interval_ms: int = _time(3_000, "how often a member says that it is there (group.protocol=classic)",
                                        at_least=1)  # fmt: skip
