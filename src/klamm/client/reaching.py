@@ -7,9 +7,14 @@ import os
 import re
 import ssl
 from collections.abc import Callable
+from typing import Final
 
 from klamm.client.errors import ClientError, ConnectionLost, TimedOut, TlsFailed
 from klamm.core.env import Env, Tls
+
+NO_TLS_HINT: Final = (
+    "Is this the listener for TLS? If it has none, security.protocol should be PLAINTEXT or SASL_PLAINTEXT."
+)
 
 
 async def reach(
@@ -33,6 +38,11 @@ async def reach(
             problems.append(TimedOut(f"connecting took longer than {timeout_s:g} s"))
         except ssl.SSLError as error:
             raise tls_failed(f"{host}:{port}", error) from None
+        except ConnectionResetError as error:
+            if tls is None:
+                problems.append(ConnectionLost(reason_of(error)))
+            else:
+                problems.append(ConnectionLost("it ended the connection in the handshake of TLS", NO_TLS_HINT))
         except OSError as error:
             problems.append(ConnectionLost(reason_of(error)))
     raise problems[-1]

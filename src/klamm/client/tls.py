@@ -11,6 +11,7 @@ from typing import Final
 
 from klamm.client.connection_options import ConnectionOptions
 from klamm.client.errors import ConfigError, TlsFailed
+from klamm.client.reaching import NO_TLS_HINT
 from klamm.core.env import Files
 from klamm.core.env.secret_file import secret_file
 
@@ -111,8 +112,7 @@ def failed(error: ssl.SSLError) -> TlsFailed:
         return TlsFailed(text, "Name the authority that signed it in ssl.truststore.location (PEM).")
     reason = error.reason or ""
     if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG"):
-        return TlsFailed("it does not speak TLS", "Is this the listener for TLS? Without it, use "
-                                                  "security.protocol=PLAINTEXT or SASL_PLAINTEXT.")  # fmt: skip
+        return TlsFailed("it does not speak TLS", NO_TLS_HINT)
     if "CERTIFICATE_REQUIRED" in reason or "BAD_CERTIFICATE" in reason or "HANDSHAKE_FAILURE" in reason:
         return TlsFailed(f"the broker refused the connection: {_said(error)}",
                          "It may want a certificate of this client: ssl.keystore.location (PEM).")  # fmt: skip
