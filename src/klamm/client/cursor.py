@@ -19,7 +19,8 @@ from klamm.core.ids import TopicPartition
 from klamm.records import batch
 from klamm.records.batch import BatchHeader
 from klamm.records.compression import decompress
-from klamm.records.consuming import ConsumerRecord, decode_consumed
+from klamm.records.consuming import ConsumerRecord
+from klamm.records.kernel import decode_consumed
 
 
 class Extent(NamedTuple):

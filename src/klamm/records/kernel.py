@@ -20,6 +20,7 @@ __all__ = [
     "KeyMap",
     "add_keys",
     "decode_columns",
+    "decode_consumed",
     "decode_payload",
     "encode_payload",
     "filter_records",
@@ -38,6 +39,7 @@ try:
         KeyMap,
         add_keys,
         decode_columns,
+        decode_consumed,
         decode_payload,
         encode_payload,
         filter_records,
@@ -47,6 +49,7 @@ try:
     )
 except ImportError:
     from klamm.records.building import Builder, murmur2, spread
+    from klamm.records.consuming import decode_consumed
     from klamm.records.decoding import decode_columns, decode_payload
     from klamm.records.encoding import encode_payload
     from klamm.records.filter import KeyMap, add_keys, filter_records, keyless

@@ -69,6 +69,7 @@ static PyMethodDef functions[] = {
     {"keyless", WITH_KEYWORDS(keyless), NULL},
     {"decode_payload", WITH_KEYWORDS(decode_payload), NULL},
     {"decode_columns", WITH_KEYWORDS(decode_columns), NULL},
+    {"decode_consumed", WITH_KEYWORDS(decode_consumed), NULL},
     {"encode_payload", WITH_KEYWORDS(encode_payload), NULL},
     {"spread", WITH_KEYWORDS(spread), NULL},
     {"murmur2", murmur2, METH_O, NULL},
@@ -112,6 +113,8 @@ static int execute(PyObject *module)
         return -1;
     if ((state->columns = tuple_type("klamm.records.decoding", "Columns", COLUMNS_FIELDS)) == NULL)
         return -1;
+    if ((state->consumed = tuple_type("klamm.records.consuming", "ConsumerRecord", CONSUMED_FIELDS)) == NULL)
+        return -1;
     if ((state->key_map = PyType_FromModuleAndSpec(module, &key_map_spec, NULL)) == NULL)
         return -1;
     if ((state->builder = PyType_FromModuleAndSpec(module, &builder_spec, NULL)) == NULL ||
@@ -134,6 +137,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->filtered);
     Py_VISIT(state->record);
     Py_VISIT(state->columns);
+    Py_VISIT(state->consumed);
     return 0;
 }
 
@@ -146,6 +150,7 @@ static int clear(PyObject *module)
     Py_CLEAR(state->filtered);
     Py_CLEAR(state->record);
     Py_CLEAR(state->columns);
+    Py_CLEAR(state->consumed);
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #define FILTERED_FIELDS 6
 #define RECORD_FIELDS 5
 #define COLUMNS_FIELDS 8
+#define CONSUMED_FIELDS 9
 
 struct state {
     PyObject *key_map;  /* type */
@@ -20,6 +21,7 @@ struct state {
     PyObject *filtered; /* klamm.records.filter.Filtered */
     PyObject *record;   /* klamm.records.decoding.Record */
     PyObject *columns;  /* klamm.records.decoding.Columns */
+    PyObject *consumed; /* klamm.records.consuming.ConsumerRecord */
 };
 
 struct key_map {
@@ -62,6 +64,7 @@ PyObject *add_keys(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *filter_records(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *keyless(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *decode_consumed(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_columns(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *encode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *spread(PyObject *module, PyObject *args, PyObject *kwargs);
