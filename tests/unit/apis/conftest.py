@@ -159,10 +159,10 @@ class Harness:
         assert partition is not None
         return partition
 
-    def append(self, *values: bytes, topic: str = "t", index: int = 0) -> None:
+    def append(self, *values: bytes, key: bytes | None = None, topic: str = "t", index: int = 0) -> None:
         """One batch, appended below the API."""
         partition = self.partition(topic, index)
-        result = partition.append(bytearray(batch(*values)), -1)
+        result = partition.append(bytearray(batch(*values, key=key)), -1)
         assert not hasattr(result, "code"), result
         partition.wake()
 
@@ -179,9 +179,9 @@ def joined(parts: list[Any]) -> bytes:
     return b"".join(p.file.pread(p.size, p.offset) if isinstance(p, FileRange) else bytes(p) for p in parts)
 
 
-def batch(*values: bytes, timestamp: int | None = None, **options: Any) -> bytes:
+def batch(*values: bytes, key: bytes | None = None, timestamp: int | None = None, **options: Any) -> bytes:
     stamp = real_env().clock.time_ms() if timestamp is None else timestamp
-    return encode_batch([Record(i, stamp, None, value) for i, value in enumerate(values)], **options)
+    return encode_batch([Record(i, stamp, key, value) for i, value in enumerate(values)], **options)
 
 
 def values_of(records: Any) -> list[bytes | None]:

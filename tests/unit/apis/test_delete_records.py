@@ -108,7 +108,7 @@ async def test_every_partition_has_an_error_of_its_own(node: Any, tools: Any) ->
     await node.create("both", cleanup_policy="compact,delete")
     await node.create("__consumer_offsets")
     for topic in ("t", "compacted", "both"):
-        node.append(b"x", topic=topic)
+        node.append(b"x", key=b"k", topic=topic)
     node.broker.authorizer = tools.deny((Operation.DELETE, ResourceType.TOPIC, "secret"))
     names = ("t", "secret", "compacted", "both", "__consumer_offsets", "nowhere")
     topics = [
