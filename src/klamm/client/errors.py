@@ -14,6 +14,9 @@ class ClientError(Exception):
     """The base of all of them. `text` is one sentence; `hint`, where there is one, is another."""
 
     retriable = False
+    topic: str | None = None
+    """What it is about, where it is about one topic, or one partition of it."""
+    partition: int | None = None
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(f"{text} {hint}" if hint else text)
@@ -140,6 +143,32 @@ class BrokerSaid(ClientError):
         self.code = code
         self.about = about
         self.retriable = code.retriable
+
+
+class ProducerFenced(ClientError):
+    """Another producer has taken over the transactional id. This one is of no more use; its transaction was aborted."""
+
+
+class TransactionAborted(ClientError):
+    """The transaction cannot be committed, or was aborted. Begin a new one and do all of it again."""
+
+
+class TransactionUnfinished(TimedOut):
+    """Nobody knows yet whether the transaction is committed: asking took too long. `commit` (or `abort`) may be called
+    again, and goes on where it was."""
+
+
+class CommitFailed(BrokerSaid):
+    """Offsets were not committed, because the group has gone on without this member, or is just rebalancing. The
+    partitions may belong to another member by now, which begins at the last commit."""
+
+    def __init__(self, code: ErrorCode, group_id: str) -> None:
+        super().__init__(
+            code,
+            f"committing offsets of group {group_id}",
+            hint="Ask for records again: what is still assigned comes from its last commit on. "
+            "If this happens often, take fewer records at a time, or raise max.poll.interval.ms.",
+        )
 
 
 def error_code(number: int) -> ErrorCode:
