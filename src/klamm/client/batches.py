@@ -20,17 +20,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from klamm.client.errors import ClientError
 from klamm.core.ids import TopicPartition
 from klamm.records import batch as header_of
-from klamm.records.compression import Codec
-from klamm.records.record import Headers, Record, encode_batch
-
-RECORD_OVERHEAD_BYTES: Final = 15
-"""About what a record takes besides key, value and headers: its length, deltas and counts, in varints."""
-HEADER_OVERHEAD_BYTES: Final = 4
+from klamm.records.batch import BatchHeader
+from klamm.records.compression import Codec, compress
+from klamm.records.kernel import Builder
+from klamm.records.record import decode_records
 
 
 class Identity(NamedTuple):
@@ -42,101 +41,186 @@ NOBODY: Final = Identity(header_of.NO_PRODUCER_ID, -1)
 """The identity of a producer without idempotence."""
 
 
+class Encoding(NamedTuple):
+    """How batches are written. A level of None is the codec's own."""
+
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    transactional: bool = False
+
+
 class BatchResult(NamedTuple):
-    """Where a batch landed. The offset is -1 where the broker does not say (acks=0, or written before)."""
+    """Where records landed that travelled together. The offset is -1 where the broker does not say (acks=0, or written
+    before)."""
 
     topic: str
     partition: int
     base_offset: int
     log_append_time_ms: int
     size: int
-    """How many records it has."""
+    """How many records there are."""
+    error: ClientError | None = None
+    """Why they are not written, as far as anybody knows."""
 
 
-def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += HEADER_OVERHEAD_BYTES + len(name) + len(content or b"")
-    return size
+class Share(NamedTuple):
+    """Records of a batch that somebody wants to hear of: some in a row."""
+
+    tell: Callable[[BatchResult], None]
+    first: int
+    number: int
 
 
 class Batch:
-    """Records that travel together. `done` gets the result, or the error; None if it was `split`."""
+    """Records that travel together, encoded as they are added. Once it was sent it only changes as a whole."""
 
     __slots__ = (
+        "_builder",
         "_sealed",
+        "_waiters",
         "attempts",
+        "count",
         "created",
-        "done",
         "halves",
         "identity",
+        "outcome",
+        "payload_bytes",
         "place",
-        "records",
         "sequence",
-        "size",
+        "shares",
         "unsure",
     )
 
-    def __init__(self, place: TopicPartition, created: float, done: asyncio.Future[BatchResult | None]) -> None:
+    def __init__(self, place: TopicPartition, created: float, builder: Builder) -> None:
         self.place = place
         self.created = created
-        self.done = done
-        self.halves: tuple[Batch, Batch] | None = None
-        self.records: list[Record] = []
-        self.size = header_of.header_bytes
+        self.count = 0  # known when it is sealed, as is `payload_bytes`
+        self.payload_bytes = 0
         self.attempts = 0
         self.unsure = False  # an attempt ended without an answer: it may be in the log
         self.identity: Identity | None = None
         self.sequence = header_of.NO_SEQUENCE
-        self._sealed: bytes | None = None
+        self.halves: tuple[Batch, Batch] | None = None
+        self.outcome: BatchResult | ClientError | None = None
+        self.shares: list[Share] = []
+        self._builder: Builder | None = builder
+        self._sealed: bytearray | None = None
+        self._waiters: list[asyncio.Future[None]] = []
 
-    def add(self, record: Record, size: int) -> int:
-        """Its number in the batch."""
-        self.records.append(record)
-        self.size += size
-        return len(self.records) - 1
+    @property
+    def size(self) -> int:
+        """Bytes on the wire; before it is sealed, without compression."""
+        if self._builder is not None:
+            return header_of.header_bytes + self._builder.size
+        assert self._sealed is not None
+        return len(self._sealed)
+
+    # Before it is sent.
+
+    @property
+    def builder(self) -> Builder:
+        assert self._builder is not None, "nothing is added to a batch that was sent"
+        return self._builder
+
+    def close(self) -> None:
+        """Nothing more is added."""
+        if self._builder is not None:
+            self.count, self.payload_bytes = self._builder.count, self._builder.size
 
     def assign(self, identity: Identity, sequence: int) -> None:
         self.identity = identity
         self.sequence = sequence
-        self._sealed = None
+        if self._sealed is not None:
+            header_of.assign_producer(self._sealed, identity.producer_id, identity.epoch, sequence)
 
-    def encoded(self, codec: Codec) -> bytes:
-        if self._sealed is None:
-            assert self.identity is not None
-            self._sealed = encode_batch(
-                self.records,
-                codec=codec,
-                producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.epoch,
-                base_sequence=self.sequence,
-            )
+    def seal(self, how: Encoding) -> None:
+        assert self.identity is not None
+        if self._sealed is not None:
+            return
+        builder, self._builder = self.builder, None
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=0,
+            leader_epoch=-1,
+            magic=header_of.MAGIC,
+            crc=0,
+            attributes=how.codec | (header_of.TRANSACTIONAL if how.transactional else 0),
+            last_offset_delta=self.count - 1,
+            base_timestamp=builder.base_timestamp,
+            max_timestamp=builder.max_timestamp,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            base_sequence=self.sequence,
+            record_count=self.count,
+        )
+        self._sealed = header_of.seal_writable(header, compress(how.codec, builder.payload(), how.level))
+
+    @property
+    def encoded(self) -> bytearray:
+        assert self._sealed is not None
         return self._sealed
 
-    def split(self, futures: tuple[asyncio.Future[BatchResult | None], asyncio.Future[BatchResult | None]]) -> None:
+    def split(self, how: Encoding) -> None:
         """Make two of it. Nothing of it is in the log, so they can use its sequences."""
-        assert self.identity is not None and len(self.records) > 1
-        middle = len(self.records) // 2
-        first, second = Batch(self.place, self.created, futures[0]), Batch(self.place, self.created, futures[1])
-        for number, record in enumerate(self.records):
-            half = first if number < middle else second
-            half.add(record, record_bytes(record.key, record.value, record.headers))
-        first.assign(self.identity, self.sequence)
+        assert self.identity is not None and self.count > 1
+        middle = self.count // 2
+        builders = Builder(), Builder()
+        for number, record in enumerate(decode_records(self.encoded)):
+            builder = builders[number >= middle]
+            builder.append(record.timestamp, record.key, record.value, record.headers, header_of.MAX_SEQUENCE)
+        first, second = (Batch(self.place, self.created, builder) for builder in builders)
         plain = self.sequence == header_of.NO_SEQUENCE
+        first.assign(self.identity, self.sequence)
         second.assign(self.identity, self.sequence if plain else self.sequence + middle & header_of.MAX_SEQUENCE)
+        for half in (first, second):
+            half.close()
+            half.seal(how)
+        for tell, begin, count in self.shares:
+            if begin < middle:
+                first.shares.append(Share(tell, begin, min(count, middle - begin)))
+            if begin + count > middle:
+                behind = max(begin, middle)
+                second.shares.append(Share(tell, behind - middle, begin + count - behind))
         self.halves = first, second
-        if not self.done.done():
-            self.done.set_result(None)
+        self._sealed = None
+        self._tell_waiters()
 
-    def succeed(self, base_offset: int, log_append_time_ms: int = -1) -> None:
-        if not self.done.done():
-            result = BatchResult(*self.place, base_offset, log_append_time_ms, len(self.records))
-            self.done.set_result(result)
+    # What became of it.
+
+    def wait(self) -> asyncio.Future[None]:
+        """Done when there is an `outcome`, or `halves` to ask. For each caller its own, which may be cancelled."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.outcome is not None or self.halves is not None:
+            future.set_result(None)
+        else:
+            self._waiters.append(future)
+        return future
+
+    def _tell_waiters(self) -> None:
+        for future in self._waiters:
+            if not future.done():
+                future.set_result(None)
+        self._waiters.clear()
+
+    def succeed(self, base_offset: int, log_append_time_ms: int = -1) -> BatchResult:
+        topic, partition = self.place
+        result = self.outcome = BatchResult(topic, partition, base_offset, log_append_time_ms, self.count)
+        self._finish(base_offset, log_append_time_ms, None)
+        return result
 
     def fail(self, error: ClientError) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-            self.done.exception()  # looked at: not everybody waits for every batch
+        self.close()
+        self.outcome = error
+        self._finish(-1, -1, error)
+
+    def _finish(self, base_offset: int, log_append_time_ms: int, error: ClientError | None) -> None:
+        self._builder = self._sealed = None  # whoever keeps a delivery does not keep the bytes
+        for tell, first, count in self.shares:
+            offset = base_offset + first if base_offset >= 0 else base_offset
+            result = BatchResult(*self.place, offset, log_append_time_ms, count, error)
+            # Not from here: whatever they do, and whatever they raise, must not get in the way of sending.
+            asyncio.get_running_loop().call_soon(tell, result)
+        self._tell_waiters()
 
 
 class Queue:
@@ -149,6 +233,7 @@ class Queue:
         "lost_place",
         "next_sequence",
         "not_before",
+        "open",
         "place",
         "recovering",
         "route",
@@ -158,6 +243,7 @@ class Queue:
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
         self.waiting: deque[Batch] = deque()
+        self.open: Batch | None = None  # the last of `waiting`, while it takes more records
         self.in_flight: list[Batch] = []
         self.route: object = None  # the connection that all of `in_flight` is on
         self.recovering = False
@@ -167,12 +253,12 @@ class Queue:
         self.established = False  # the broker has acknowledged something under this identity
         self.next_sequence = 0
 
-    def open_batch(self, size: int, batch_size: int) -> Batch | None:
-        """The batch that takes another record of this size, if there is one."""
-        last = self.waiting[-1] if self.waiting else None
-        if last is None or last.identity is not None or last.size + size > batch_size:
-            return None
-        return last
+    def begin(self, batch: Batch) -> None:
+        """Another batch behind all others; the one before it takes no more."""
+        if self.open is not None:
+            self.open.close()
+        self.open = batch
+        self.waiting.append(batch)
 
     def is_ready(self, now: float, linger_s: float, batch_size: int, window: int) -> bool:
         """Whether the first batch should go now."""
@@ -204,12 +290,15 @@ class Queue:
         self.route = route
         self.recovering = False
         batch = self.waiting.popleft()
+        if batch is self.open:
+            batch.close()
+            self.open = None
         if self.identity is None:
             self.identity = identity
         if batch.identity is None:
             sequence = header_of.NO_SEQUENCE if self.identity is NOBODY else self.next_sequence
             batch.assign(self.identity, sequence)
-            self.next_sequence = self.next_sequence + len(batch.records) & header_of.MAX_SEQUENCE
+            self.next_sequence = self.next_sequence + batch.count & header_of.MAX_SEQUENCE
         batch.attempts += 1
         self.in_flight.append(batch)
         return batch
@@ -235,6 +324,9 @@ class Queue:
             self.in_flight.remove(batch)
         else:
             self.waiting.remove(batch)
+        if batch is self.open:
+            batch.close()
+            self.open = None
         if batch.identity is not None and batch.identity is not NOBODY:
             self.lost_place = True
 
@@ -258,6 +350,14 @@ class Queue:
         for batch in self.waiting:
             batch.identity = None
         return unsure
+
+    def renew(self, identity: Identity) -> None:
+        """Go on under this identity, from sequence 0. Nothing is on its way, and nothing waits that ever was."""
+        assert not self.in_flight and not any(batch.attempts for batch in self.waiting)
+        self.identity = identity
+        self.established = False
+        self.lost_place = self.recovering = False
+        self.next_sequence = 0
 
 
 def _is_before(one: Batch, other: Batch) -> bool:

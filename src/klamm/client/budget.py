@@ -9,7 +9,8 @@ from klamm.core.env import Env
 
 
 class Budget:
-    """A request above the whole limit is granted when nothing else is in use: it could never fit otherwise."""
+    """The limit may be exceeded by one thing: its size is often known only when it is there, and one that is larger
+    than everything could never be had otherwise."""
 
     __slots__ = ("_env", "_limit", "_name", "_room", "used")
 
@@ -20,19 +21,20 @@ class Budget:
         self._room: asyncio.Future[None] | None = None
         self.used = 0
 
-    def fits(self, size: int) -> bool:
-        return self.used + size <= self._limit or not self.used
+    @property
+    def has_room(self) -> bool:
+        return self.used < self._limit
 
-    async def wait(self, size: int, timeout_s: float) -> None:
-        """Until `size` fits. Nothing is taken yet: that is for the caller to do, without waiting in between."""
+    async def wait(self, timeout_s: float) -> None:
+        """Until there is room. Nothing is taken yet: that is for the caller to do, without waiting in between."""
         deadline = self._env.clock.monotonic() + timeout_s
-        while not self.fits(size):
+        while not self.has_room:
             if self._room is None:
                 self._room = asyncio.get_running_loop().create_future()
             left_s = deadline - self._env.clock.monotonic()
             done, _ = await asyncio.wait((self._room,), timeout=max(0.0, left_s))
             if not done:
-                raise TimedOut(f"No room for {size} bytes within {timeout_s:g} s: {self.used} of {self._name} in use.")
+                raise TimedOut(f"No room within {timeout_s:g} s: {self.used} bytes of {self._name} are in use.")
 
     def give_back(self, size: int) -> None:
         self.used -= size

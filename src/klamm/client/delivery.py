@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
 from klamm.client.batches import Batch
+from klamm.client.errors import ClientError
 
 
 class RecordMetadata(NamedTuple):
     topic: str
     partition: int
     offset: int
+    """-1 where the broker does not say."""
     timestamp: int
 
 
 class Delivery(NamedTuple):
-    """A record's place in a batch that is on its way."""
+    """A record's place in a batch that is on its way. Await it to know where it landed; raises what went wrong."""
 
     batch: Batch
     number: int
+    timestamp: int
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        return self.result().__await__()
 
     async def result(self) -> RecordMetadata:
-        """Where it landed, once it has. Raises what went wrong."""
-        batch, number = self
-        while (result := await asyncio.shield(batch.done)) is None:
-            assert batch.halves is not None
-            first, second = batch.halves
-            batch, number = (first, number) if number < len(first.records) else (second, number - len(first.records))
-        offset = result.base_offset if result.base_offset < 0 else result.base_offset + number
-        timestamp = result.log_append_time_ms
+        batch, number, timestamp = self
+        while (outcome := batch.outcome) is None:
+            if batch.halves is None:
+                await batch.wait()
+            else:
+                first, second = batch.halves
+                batch, number = (first, number) if number < first.count else (second, number - first.count)
+        if isinstance(outcome, ClientError):
+            raise outcome.with_traceback(None)  # the same object for everybody: it must not collect their frames
+        offset = outcome.base_offset
+        stamped = outcome.log_append_time_ms
         return RecordMetadata(
-            result.topic, result.partition, offset, batch.records[number].timestamp if timestamp < 0 else timestamp
+            outcome.topic,
+            outcome.partition,
+            offset if offset < 0 else offset + number,
+            timestamp if stamped < 0 else stamped,
         )
+
+    @property
+    def done(self) -> bool:
+        """Whether awaiting it would not wait."""
+        return self.batch.outcome is not None

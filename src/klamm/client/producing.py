@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm.client.errors import UnsupportedVersion, error_code
 from klamm.client.metadata import Topic
@@ -13,7 +13,13 @@ from klamm.core.ids import NO_TOPIC_ID, TopicPartition
 from klamm.records.compression import Codec
 from klamm.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
+if TYPE_CHECKING:
+    from klamm.client.batches import Batch
+    from klamm.client.transactions import Transactions
+
 LAST_WITH_NAMES: Final = 12
+LAST_WITHOUT_ADDING: Final = 11
+"""Later ones add their partitions to the transaction by themselves (KIP-890)."""
 FIRST_WITH_ZSTD: Final = 7
 
 _NEED_NEW_LEADER: Final = frozenset(
@@ -60,33 +66,43 @@ class Answer(NamedTuple):
 
 def produce_request(
     versions: Versions,
-    batches: Sequence[tuple[TopicPartition, bytes]],
+    batches: Sequence[Batch],
     topics: Mapping[str, Topic],
     *,
     acks: int,
     timeout_ms: int,
     codec: Codec,
+    transactions: Transactions | None = None,
 ) -> tuple[ProduceRequest, int]:
     """The request, and the version to send it in. One batch for each partition at most."""
     by_topic: dict[str, TopicProduceData] = {}
     all_ids = True
-    for place, data in batches:
+    for batch in batches:
+        place = batch.place
         entry = by_topic.get(place.topic)
         if entry is None:
             topic_id = topics[place.topic].id if place.topic in topics else NO_TOPIC_ID
             all_ids = all_ids and topic_id != NO_TOPIC_ID
             entry = by_topic[place.topic] = TopicProduceData(name=place.topic, topic_id=topic_id, partition_data=[])
-        entry.partition_data.append(PartitionProduceData(index=place.partition, records=data))
-    version = versions.best(ProduceRequest, None if all_ids else LAST_WITH_NAMES)
+        entry.partition_data.append(PartitionProduceData(index=place.partition, records=batch.encoded))
+    at_most = None if all_ids else LAST_WITH_NAMES
+    if transactions is not None and not transactions.implicit:
+        at_most = LAST_WITHOUT_ADDING
+    version = versions.best(ProduceRequest, at_most)
     if codec is Codec.ZSTD and version < FIRST_WITH_ZSTD:
         raise UnsupportedVersion(f"The broker at {versions.broker} is too old for zstd.", "Use another codec.")
-    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(by_topic.values())), version
+    name = None if transactions is None else transactions.id
+    data = list(by_topic.values())
+    return ProduceRequest(transactional_id=name, acks=acks, timeout_ms=timeout_ms, topic_data=data), version
 
 
-def read_answer(answer: ProduceResponse, names: Mapping[bytes, str]) -> dict[TopicPartition, Answer]:
-    """The answers by partition. `names` has the topics by their ids."""
+def read_answer(answer: ProduceResponse, topics: Mapping[str, Topic]) -> dict[TopicPartition, Answer]:
+    """The answers by partition."""
     found = {}
+    names: dict[bytes, str] = {}
     for topic in answer.responses:
+        if not topic.name and not names:
+            names = {known.id: known.name for known in topics.values()}
         name = topic.name or names.get(bytes(topic.topic_id), "")
         for partition in topic.partition_responses:
             message = partition.error_message

@@ -12,15 +12,20 @@ from klamm.wire.messages.k18_api_versions import ApiVersionsResponse
 class Versions:
     """The APIs of one broker, each with its lowest and highest version."""
 
-    __slots__ = ("_ranges", "broker")
+    __slots__ = ("_ranges", "broker", "features")
 
-    def __init__(self, ranges: Mapping[int, tuple[int, int]], broker: str) -> None:
+    def __init__(
+        self, ranges: Mapping[int, tuple[int, int]], broker: str, features: Mapping[str, int] | None = None
+    ) -> None:
         self._ranges = ranges
         self.broker = broker
+        self.features = features or {}
+        """The levels of the cluster's finalized features, such as transaction.version."""
 
     @classmethod
     def from_answer(cls, answer: ApiVersionsResponse, broker: str) -> Versions:
-        return cls({api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}, broker)
+        ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        return cls(ranges, broker, {feature.name: feature.max_version_level for feature in answer.finalized_features})
 
     def ranges(self) -> dict[int, tuple[int, int]]:
         return dict(self._ranges)

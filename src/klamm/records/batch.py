@@ -38,6 +38,7 @@ crc_offset = 17
 crc_start = 21  # the checksum covers everything from the attributes on
 magic_offset = 16
 max_timestamp_offset = 35
+producer_offset = 43
 min_record_bytes = 7  # length, attributes, two deltas, key and value lengths, header count: one byte each
 
 MAGIC = 2
@@ -59,6 +60,7 @@ _int64 = Struct(">q")
 _int32 = Struct(">i")
 _uint32 = Struct(">I")
 _int16 = Struct(">h")
+_producer = Struct(">qhi")
 assert _header.size == header_bytes
 
 
@@ -215,6 +217,12 @@ def assign(
     """Give the batch its place in the log, in place; neither field is under the CRC."""
     _int64.pack_into(buf, pos, base_offset)
     _int32.pack_into(buf, pos + prefix_bytes, leader_epoch)
+
+
+def assign_producer(buf: bytearray, producer_id: int, epoch: int, base_sequence: int) -> None:
+    """Make it another producer's batch, in place; the CRC is computed again."""
+    _producer.pack_into(buf, producer_offset, producer_id, epoch, base_sequence)
+    _uint32.pack_into(buf, crc_offset, compute_crc(buf, 0, len(buf)))
 
 
 def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> None:

@@ -101,11 +101,11 @@ async def test_after_a_batch_was_given_up_the_partition_goes_on_with_a_new_id(fa
     logs.fault = lambda partition: next(codes, None)
     cluster = await connect(logs.brokers[0], **SMALL)
     async with cluster.sender() as sender:
-        deliveries = [await sender.put("t", b"%d" % number * 60) for number in range(5)]
+        deliveries = [await sender.put("t", b"%d" % number * 70) for number in range(5)]
         with pytest.raises(BrokerSaid, match="TOPIC_AUTHORIZATION_FAILED"):
             await deliveries[0].result()
         await sender.flush()
-    assert logs.values() == [b"%d" % number * 60 for number in range(1, 5)]
+    assert logs.values() == [b"%d" % number * 70 for number in range(1, 5)]
     assert len(logs.brokers[0].requests(InitProducerIdRequest)) == 2
 
 
@@ -214,7 +214,7 @@ async def test_memory_is_bounded_and_a_put_waits_for_room(fake: Fake, connect: C
         while not logs.brokers[0].requests(ProduceRequest):
             await asyncio.sleep(0)
         assert not put.done()
-        assert sender._memory.used <= 1000
+        assert sender.records.memory.used <= 1000 + 60
         gate.set()
         await put
     assert len(logs.values()) == 100
@@ -228,7 +228,7 @@ async def _put_all(sender: object, count: int) -> None:
 async def test_no_room_in_time_is_an_error(fake: Fake, connect: Connect) -> None:
     logs = FakeLogs(await fake())
     logs.brokers[0].on(ProduceRequest, lambda request, version: None)
-    cluster = await connect(logs.brokers[0], **SMALL, **{"buffer.memory": 1000, "default.api.timeout.ms": 20})
+    cluster = await connect(logs.brokers[0], **SMALL, **{"buffer.memory": 1000, "max.block.ms": 20})
     sender = cluster.sender()
     with pytest.raises(TimedOut, match=r"buffer\.memory"):
         await _put_all(sender, 100)
