@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from klamm.cli.parsing import UsageError
 
 if TYPE_CHECKING:
-    from klamm.records.record import Headers, Record
+    from klamm.records.consuming import ConsumerRecord as Record
+    from klamm.records.record import Headers
 
 Show: TypeAlias = "Callable[[str, int, Record], bytes]"
 

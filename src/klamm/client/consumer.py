@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from klamm.client.cluster import Cluster
 from klamm.client.config import ClientConfig
 from klamm.client.deserializing import AnyDeserializer, Deserializing
-from klamm.client.errors import Closed, ConsumerMisuse, TimedOut
+from klamm.client.errors import Closed, TimedOut
 from klamm.client.membership import Membership, Offset
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.reading import Chunk, Reading
@@ -75,12 +75,18 @@ class Consumer:
 
             self._env = real_env()
         self._cluster = await Cluster.connect(self.config, self._env)
+        self._group = self._join(self._cluster)
+        self._reading.start(self._cluster, self._group)
+        self._changed()
+
+    def _join(self, cluster: Cluster) -> Membership:
         if self.config.group_id:
             from klamm.client.group import member_of
 
-            self._group = member_of(self._cluster, self.subscriptions, self._reading.changed)
-        self._reading.start(self._cluster, self._group)
-        self._changed()
+            return member_of(cluster, self.subscriptions, self._reading.changed)
+        from klamm.client.broadcast import Broadcast
+
+        return Broadcast(cluster, self.subscriptions, self._reading.changed)
 
     async def close(self) -> None:
         """Leave the group, and end. Positions are committed first if that is automatic."""
@@ -252,8 +258,7 @@ class Consumer:
 
     def _member(self) -> Membership:
         self._open()
-        if self._group is None:
-            raise ConsumerMisuse("Offsets are committed for a group, and this consumer has no group_id.")
+        assert self._group is not None
         return self._group
 
     async def commit(self, offsets: Mapping[tuple[str, int], int | Offset] | None = None) -> None:

@@ -61,7 +61,9 @@ class Intake:
         group: Membership | None = None,
         deserializing: Deserializing | None = None,
         on_trouble: Callable[[ClientError], None] | None = None,
+        create: bool = False,
     ) -> None:
+        """`create`: ask for topics that are not there to be made."""
         config = cluster.config
         self._cluster = cluster
         self._env = cluster.env
@@ -69,6 +71,7 @@ class Intake:
         self._wake = wake
         self._deserializing = deserializing
         self._on_trouble = on_trouble
+        self._create = create
         self._read_committed = config.isolation_level == "read_committed"
         self._limits = Limits(
             config.fetch_max_wait_ms, config.fetch_min_bytes, config.fetch_max_bytes, config.max_partition_fetch_bytes
@@ -313,6 +316,9 @@ class Intake:
         """Ask for leaders again, and leave some time before the next."""
         try:
             await self._cluster.refresh(topics)
+            missing = [topic for topic in topics if topic not in self._cluster.known.topics]
+            if missing and self._create:
+                await self._cluster.metadata(missing, create=True)
         except ClientError as error:
             if not error.retriable:
                 raise

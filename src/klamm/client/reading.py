@@ -57,7 +57,9 @@ class Reading:
         group: Membership | None,
         *,
         on_trouble: Callable[[ClientError], None] | None = None,
+        create: bool = True,
     ) -> None:
+        """`create`: a topic that is not there may be made, if the options allow it."""
         self._group = group
         self._intake = Intake(
             cluster,
@@ -66,6 +68,7 @@ class Reading:
             group=group,
             deserializing=self._deserializing,
             on_trouble=on_trouble,
+            create=create and cluster.config.allow_auto_create_topics,
         )
 
     async def close(self) -> None:
@@ -91,11 +94,11 @@ class Reading:
         return self._current.take_one()
 
     async def one(self, timeout_s: float | None = None) -> ConsumerRecord | None:
-        return await self._next(Cursor.take_one, timeout_s)
+        return await self.take(Cursor.take_one, timeout_s)
 
     async def many(self, limit: int, timeout_s: float | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """What there is, of all partitions, up to `limit` records; waits only while there is nothing."""
-        return await self._next(lambda _: self._take_many(limit), timeout_s) or {}
+        return await self.take(lambda _: self._take_many(limit), timeout_s) or {}
 
     async def chunk(self, limit: int, timeout_s: float | None = None) -> Chunk | None:
         def take(cursor: Cursor) -> Chunk | None:
@@ -103,11 +106,11 @@ class Reading:
             state = cursor.state
             return Chunk(*state.place, records, state.offset, cursor.answer.high_watermark) if records else None
 
-        return await self._next(take, timeout_s)
+        return await self.take(take, timeout_s)
 
     async def rest(self, timeout_s: float | None = None) -> Rest | None:
         """What came together of one partition, undecoded."""
-        return await self._next(Cursor.take_rest, timeout_s)
+        return await self.take(Cursor.take_rest, timeout_s)
 
     async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
         """Wait for something that comes about while records are fetched; raises what keeps it from it."""
@@ -121,7 +124,7 @@ class Reading:
 
     # Taking.
 
-    async def _next(self, take: Callable[[Cursor], T], timeout_s: float | None) -> T | None:
+    async def take(self, take: Callable[[Cursor], T], timeout_s: float | None) -> T | None:
         """What `take` gets from what came first, unless that is nothing; None when the time is up."""
         if self._busy:
             raise ConsumerMisuse("Another task is reading from this consumer.")

@@ -75,8 +75,9 @@ async def test_fetching_stops_while_enough_waits_to_be_taken(fake: Fake, connect
 
     logs = FakeLogs(await fake())
     fill(logs, 0, 500)
-    cluster = await connect(logs.brokers[0], **{"max.partition.fetch.bytes": 500, "fetch.max.bytes": 500})
-    fetcher = Fetcher(cluster, {("t", 0): 0}, end={("t", 0): 500}, prefetch_bytes=1000)
+    few = {"max.partition.fetch.bytes": 500, "fetch.max.bytes": 500, "prefetch.max.bytes": 1000}
+    cluster = await connect(logs.brokers[0], **few)
+    fetcher = Fetcher(cluster, {("t", 0): 0}, end={("t", 0): 500})
     await cluster.topic("t")
     read = 0
     while (chunk := await fetcher.next()) is not None:
