@@ -15,10 +15,10 @@ def test_kafkas_names_and_texts_are_taken() -> None:
 
 
 def test_unknown_names_are_warnings_and_name_the_nearest() -> None:
-    config = ClientConfig.from_mapping({"request.timeout": 5, "group.id": "g"})
+    config = ClientConfig.from_mapping({"request.timeout": 5, "interceptor.classes": "g"})
     assert config.warnings == (
         "request.timeout is not used by this client; did you mean request.timeout.ms?",
-        "group.id is not used by this client",
+        "interceptor.classes is not used by this client",
     )
 
 
