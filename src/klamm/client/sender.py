@@ -115,6 +115,25 @@ class Sender(Sending):
             start = self.records.extend(known, columns, start)
             await asyncio.sleep(0)  # what is full goes out, and what was answered is taken
 
+    def now_ms(self) -> int:
+        return self._env.clock.time_ms()
+
+    def metrics(self) -> dict[str, float]:
+        counts = self.counts
+        return {
+            "record-send-total": counts.records,
+            "record-error-total": counts.failed_records,
+            "record-retry-total": counts.retried_records,
+            "byte-total": counts.bytes,
+            "batch-total": counts.batches,
+            "batch-size-avg": counts.bytes / counts.batches if counts.batches else 0.0,
+            "records-per-request-avg": counts.records / counts.requests if counts.requests else 0.0,
+            "produce-request-total": counts.requests,
+            "buffer-total-bytes": self._config.buffer_memory,
+            "buffer-available-bytes": max(0, self._config.buffer_memory - self.records.memory.used),
+            "produce-requests-in-flight": sum(self._requests.values()),
+        }
+
     async def flush(self) -> None:
         """Wait until everything that was put so far is written or has failed."""
         self._flushing += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from klamm.client.accumulator import Accumulator
@@ -35,6 +36,18 @@ _MAX_WAIT_S: Final = 1.0  # the longest nap: expired batches are noticed at leas
 OnBatch = Callable[[Batch, "BatchResult | ClientError"], None]
 
 
+@dataclass(slots=True)
+class Counts:
+    """Totals since the sender was made. `bytes` are those of records, before compression."""
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    requests: int = 0
+    failed_records: int = 0
+    retried_records: int = 0
+
+
 class Sending:
     def __init__(self, cluster: Cluster, on_batch: OnBatch | None, choice: str | Choice | None) -> None:
         config = cluster.config
@@ -52,6 +65,7 @@ class Sending:
         self._requests: dict[int, int] = defaultdict(int)  # on the way, by node
         self._stalled: dict[int, float] = {}  # since when a broker has taken nothing of what there is for it
         self._backoffs: dict[TopicPartition, Backoff] = {}
+        self.counts = Counts()
         self._flushing = 0
         self._closed = False
         self._driver = Driver(self._pump, self._give_up_all)
@@ -163,6 +177,7 @@ class Sending:
                 self._failed(batch, error, sent=False)
             return
         self._requests[node] += 1
+        self.counts.requests += 1
         future.add_done_callback(lambda done: self._answered(node, batches, done))
 
     def _is_stalled(self, node: int) -> bool:
@@ -210,6 +225,9 @@ class Sending:
         queue = self.records.queues[batch.place]
         queue.acknowledged(batch)
         self._backoffs.pop(batch.place, None)
+        self.counts.batches += 1
+        self.counts.records += batch.count
+        self.counts.bytes += batch.payload_bytes
         self._finished(batch, batch.succeed(answer.base_offset, answer.log_append_time_ms))
 
     def _failed(self, batch: Batch, error: ClientError, *, sent: bool) -> None:
@@ -232,6 +250,7 @@ class Sending:
         now = self._env.clock.monotonic()
         queue.again(batch, queue.not_before if queue.not_before > now else now + backoff.next_s())
         self.records.active[batch.place] = queue
+        self.counts.retried_records += batch.count
 
     def _is_lost(self) -> bool:
         """Whether what is written now is of no use to anybody: its transaction ends without it."""
@@ -248,6 +267,8 @@ class Sending:
 
     def _finished(self, batch: Batch, result: BatchResult | ClientError) -> None:
         self.records.memory.give_back(batch.payload_bytes)
+        if isinstance(result, ClientError):
+            self.counts.failed_records += batch.count
         if self._on_batch is not None:
             self._on_batch(batch, result)
 

@@ -11,6 +11,7 @@ the producer gets a new epoch as well (KIP-360), in the first protocol by asking
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +41,8 @@ from klamm.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 if TYPE_CHECKING:
     from klamm.client.cluster import Cluster
     from klamm.client.sender import Sender
+
+log = logging.getLogger("klamm.client")
 
 FEATURE: Final = "transaction.version"
 IMPLICIT_LEVEL: Final = 2
@@ -235,6 +238,14 @@ class Transactions:
         self.failed = self.failed or TransactionAborted(f"The transaction of {self.id} was aborted.")
         await self._sender.settle()
         await self._end(committed=False)
+
+    async def leave(self) -> None:
+        """Abort what is open, if that is possible; for those who have another error to tell of."""
+        if self.state in (State.OPEN, State.ABORTING):
+            try:
+                await self.abort()
+            except ClientError as error:
+                log.warning("The transaction of %s was left open, until it times out: %s", self.id, error)
 
     async def _end(self, *, committed: bool) -> None:
         renewed = False
