@@ -10,6 +10,7 @@ where it is known to be safe.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 CONTROLLER: Final = -(1 << 31)
 """Stands for the broker that is the controller, or passes requests on to it."""
 
+log = logging.getLogger("klamm.client")
+
 
 class Cluster:
     def __init__(self, config: ClientConfig, env: Env) -> None:
@@ -51,12 +54,15 @@ class Cluster:
     @classmethod
     async def connect(cls, config: ClientConfig, env: Env) -> Cluster:
         """Find the cluster through `bootstrap.servers`, each tried once. `NotReachable` names them all and why."""
+        for warning in config.warnings:
+            log.warning("%s.", warning)
         cluster = cls(config, env)
         try:
-            await cluster.metadata(())
+            found = await cluster.metadata(())
         except BaseException:
             await cluster.close()
             raise
+        log.debug("Found the cluster %s; its brokers: %s.", found.cluster_id, ", ".join(map(str, found.brokers.values())))
         return cluster
 
     async def __aenter__(self) -> Cluster:

@@ -19,6 +19,7 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _OLD_ENCRYPTION: Final = "Proc-Type"
 _LINE_CHARS: Final = 64
+_NO_PEM_HINT: Final = "Java's own stores have to be turned into PEM: keytool -importkeystore, openssl pkcs12 -nodes."
 
 
 def make_context(files: Files, config: ConnectionOptions) -> ssl.SSLContext:
@@ -98,7 +99,7 @@ def _blocks(name: str, text: str, kind: str) -> str:
             content = body.strip() if _OLD_ENCRYPTION in body else "\n".join(lines)
             found.append(f"-----BEGIN {label}-----\n{content}\n-----END {label}-----\n")
     if not found:
-        raise ConfigError(f"{name} has no {kind.lower()} in PEM in it.", f"It should have -----BEGIN {kind}-----.")
+        raise ConfigError(f"{name} has no {kind.lower()} in PEM in it.", _NO_PEM_HINT)
     return "".join(found)
 
 
