@@ -62,7 +62,8 @@ class Cluster:
         except BaseException:
             await cluster.close()
             raise
-        log.debug("Found the cluster %s; its brokers: %s.", found.cluster_id, ", ".join(map(str, found.brokers.values())))
+        brokers = ", ".join(str(broker) for broker in found.brokers.values())
+        log.debug("Found the cluster %s; its brokers: %s.", found.cluster_id, brokers)
         return cluster
 
     async def __aenter__(self) -> Cluster:
