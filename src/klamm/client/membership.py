@@ -36,10 +36,12 @@ class Membership(Protocol):
     """Made by `klamm.client.group.member_of(cluster, subscriptions, wake)` once the consumer has started, if there is a
     group.id. Which protocol it speaks, and whether it has joined yet, is its own business."""
 
-    wants_turn: bool
-    """Something waits for the application to come back."""
     failure: ClientError | None
     """Why there will be no more records, if so; raised to whoever asks for some."""
+
+    @property
+    def wants_turn(self) -> bool:
+        """Something waits for the application to come back."""
 
     async def turn(self) -> None:
         """Rebalance with callbacks, automatic commit: whatever was waiting. Called by one task at a time. Waits for

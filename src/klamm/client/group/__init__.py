@@ -1,4 +1,9 @@
-"""Membership in a group: joining, heartbeats, assignment, commits."""
+"""Membership in a group: joining, heartbeats, assignment, commits.
+
+Two protocols: `classic`, in which members assign (`classic.py` decides, `classic_member.py` does), and `consumer`,
+KIP-848, in which the broker does (`consumer.py`, `consumer_member.py`). What they share is in `member.py`; how
+partitions change hands is in `handover.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,12 @@ if TYPE_CHECKING:
 
 
 def member_of(cluster: Cluster, subscriptions: Subscriptions, wake: Callable[[], None]) -> Membership:
-    """The member for a consumer with these subscriptions, as the cluster's config describes it. `wake` is to be called
+    """The member for a consumer with these subscriptions, as the cluster's config describes it. `wake` is called
     whenever `wants_turn` or `failure` was set, and after every change of the subscriptions' partitions."""
-    raise NotImplementedError
+    if cluster.config.group_protocol == "consumer":
+        from klamm.client.group.consumer_member import Modern
+
+        return Modern(cluster, subscriptions, wake)
+    from klamm.client.group.classic_member import Classic
+
+    return Classic(cluster, subscriptions, wake)

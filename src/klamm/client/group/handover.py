@@ -1,0 +1,135 @@
+"""Partitions that come and go: the application's callbacks, and what is committed before something is given up.
+
+What goes is held first: the application gets nothing of it any more. Then, in the application's turn, positions are
+committed if that is automatic, and the callback runs, which may commit itself; only then is it given up. What comes is
+given at once and held until its callback has run, which may seek in it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+
+from klamm.client.errors import ClientError
+from klamm.client.group.turns import Turns
+from klamm.client.membership import Offset
+from klamm.client.subscription import Callback, Listener, PartitionState, Subscriptions
+from klamm.core.ids import TopicPartition
+
+log = logging.getLogger("klamm.client")
+
+
+class Handover:
+    """`commit` is None unless commits are automatic; `is_member` says whether the group still counts us in."""
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        turns: Turns,
+        wake: Callable[[], None],
+        commit: Callable[[Mapping[TopicPartition, Offset]], Awaitable[None]] | None,
+        is_member: Callable[[], bool],
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._turns = turns
+        self._wake = wake
+        self._commit = commit
+        self._is_member = is_member
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._listener = Listener()
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """What this member has by its group's word; the application may have unsubscribed meanwhile."""
+        return frozenset(self._states)
+
+    async def revoke(self, places: Iterable[TopicPartition]) -> None:
+        """Give these up, as soon as the application is there."""
+        going = sorted(self.owned.intersection(places))
+        if going:
+            self._hold(going)
+            await self._turns.ask(partial(self.give_up, going))
+
+    async def lose(self, places: Iterable[TopicPartition]) -> None:
+        """These are no longer ours: somebody else may read them by now. Nothing can be committed for them."""
+        gone = sorted(self.owned.intersection(places))
+        if not gone:
+            return
+        self._hold(gone)
+        if self._listener.lost is None and self._listener.revoked is None:
+            self._drop(gone)
+        else:
+            await self._turns.ask(partial(self._tell_lost, gone))
+
+    async def adopt(self, places: Iterable[TopicPartition]) -> None:
+        """All that is ours from now on. (What is to go has been revoked before.)"""
+        everything = sorted(places)
+        coming = sorted(set(everything) - self.owned)
+        listener = self._listener = self._subscriptions.listener
+        self._subscriptions.given(everything, held=listener.assigned is not None)
+        self._subscriptions.release(self.owned.intersection(everything))  # a revocation that was called off
+        self._states = dict(self._subscriptions.partitions)
+        self._wake()
+        if listener.assigned is not None:
+            await self._turns.ask(partial(self._tell_assigned, listener.assigned, coming))
+
+    # In the application's turn.
+
+    async def give_up(self, places: list[TopicPartition]) -> None:
+        """Called directly when the application itself ends its membership."""
+        if not self._is_member():  # it was thrown out while this waited
+            await self._tell_lost(places)
+            return
+        try:
+            await self._commit_positions()
+            await _call(self._listener.revoked, places)
+        finally:
+            self._drop(places)
+
+    async def _commit_positions(self) -> None:
+        if self._commit is None:
+            return
+        positions = self.positions()
+        try:
+            if positions:
+                await self._commit(positions)
+        except ClientError as error:
+            log.warning("Positions could not be committed before a rebalance; some records come again: %s", error)
+
+    def positions(self) -> dict[TopicPartition, Offset]:
+        """Kept here over an `unsubscribe`, which forgets them."""
+        return {place: Offset(*at) for place, state in self._states.items() if (at := state.position) is not None}
+
+    async def _tell_lost(self, places: list[TopicPartition]) -> None:
+        listener = self._listener
+        try:
+            await _call(listener.lost or listener.revoked, places)
+        finally:
+            self._drop(places)
+
+    async def _tell_assigned(self, callback: Callback, places: list[TopicPartition]) -> None:
+        try:
+            await _call(callback, places)
+        finally:
+            self._subscriptions.release(places)
+            self._wake()
+
+    def _hold(self, places: list[TopicPartition]) -> None:
+        self._subscriptions.hold(places)
+        self._wake()
+
+    def _drop(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            self._states.pop(place, None)
+        if self._subscriptions.is_subscribed:  # else they are gone, or others were assigned by hand
+            self._subscriptions.taken(places)
+        self._wake()
+
+
+async def _call(callback: Callback | None, places: list[TopicPartition]) -> None:
+    if callback is not None:
+        result = callback(list(places))
+        if inspect.isawaitable(result):
+            await result
