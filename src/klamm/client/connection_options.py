@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from klamm.client.declare import option, time
 from klamm.client.errors import ConfigError
-from klamm.core.options.option import Kind
+from klamm.core.options.option import Kind, Value
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 USE_ALL_IPS: Final = "use_all_dns_ips"
@@ -23,6 +23,10 @@ ALIASES: Final = {"sasl.mechanisms": "sasl.mechanism"}
 
 TokenProvider: TypeAlias = Callable[[], Any | Awaitable[Any]]
 """Gives a token as text, or an `OAuthToken`; may be a coroutine function. An ordinary function runs in a thread."""
+
+
+def _is_protocol(value: Value) -> str | None:
+    return None if str(value).upper() in PROTOCOLS else f"is not one of {', '.join(PROTOCOLS)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,7 @@ class ConnectionOptions:
                                     choices=(USE_ALL_IPS, CANONICAL))  # fmt: skip
 
     security_protocol: str = option(Kind.STRING, "PLAINTEXT", f"how connections are protected: {', '.join(PROTOCOLS)}",
-                                    choices=(*PROTOCOLS, *(name.lower() for name in PROTOCOLS)))  # fmt: skip
+                                    check=_is_protocol)  # fmt: skip
     ssl_truststore_location: str = option(Kind.STRING, "", "a PEM file with the authorities that sign brokers; if none "
                                           "is named, those of the system")  # fmt: skip
     ssl_truststore_certificates: str | None = option(Kind.PASSWORD, None, "the same, in PEM, instead of a file")

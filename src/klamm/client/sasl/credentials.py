@@ -24,27 +24,27 @@ _MODULES: Final = {
 _NONCE_BYTES: Final = 24
 
 
-class Login(NamedTuple):
+class Account(NamedTuple):
     """`options` are those of the login module: username, password, tokenauth, clientId ..."""
 
     mechanism: str
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
-        return f"Login({self.mechanism})"
+        return f"Account({self.mechanism})"
 
 
 def check(config: ConnectionOptions) -> None:
     """`ConfigError` unless somebody can log in with this."""
-    login = read(config)
-    if login.mechanism == "OAUTHBEARER":
-        _token_source(config, login)
-    elif not login.options.get("username") or "password" not in login.options:
-        raise ConfigError(f"{login.mechanism} needs a user name and a password.",
+    account = read(config)
+    if account.mechanism == "OAUTHBEARER":
+        _token_source(config, account)
+    elif not account.options.get("username") or "password" not in account.options:
+        raise ConfigError(f"{account.mechanism} needs a user name and a password.",
                           "Give sasl.username and sasl.password, or sasl.jaas.config.")  # fmt: skip
 
 
-def read(config: ConnectionOptions) -> Login:
+def read(config: ConnectionOptions) -> Account:
     mechanism = config.sasl_mechanism.upper()
     options: dict[str, str] = {}
     if config.sasl_jaas_config is not None:
@@ -63,10 +63,10 @@ def read(config: ConnectionOptions) -> Login:
     if mechanism not in MECHANISMS:
         said = f"sasl.mechanism={config.sasl_mechanism} is not supported" if mechanism else "sasl.mechanism is missing"
         raise ConfigError(f"{said}.", f"It can be one of {', '.join(MECHANISMS)}.")
-    return Login(mechanism, options)
+    return Account(mechanism, options)
 
 
-def _token_source(config: ConnectionOptions, login: Login) -> str:
+def _token_source(config: ConnectionOptions, account: Account) -> str:
     """What tokens come from."""
     if config.sasl_oauthbearer_token_provider is not None:
         if not callable(config.sasl_oauthbearer_token_provider):
@@ -76,7 +76,7 @@ def _token_source(config: ConnectionOptions, login: Login) -> str:
         if not config.sasl_oauthbearer_token_endpoint_url.startswith(("https://", "http://")):
             raise ConfigError("sasl.oauthbearer.token.endpoint.url is not an address that begins with https://.")
         return "endpoint"
-    if any(name.startswith("unsecuredLogin") for name in login.options):
+    if any(name.startswith("unsecuredLogin") for name in account.options):
         return "unsecured"
     raise ConfigError("OAUTHBEARER needs something that gives tokens.",
                       "Give sasl.oauthbearer.token.provider (a callable) or sasl.oauthbearer.token.endpoint.url."
@@ -88,12 +88,12 @@ class Credentials:
 
     def __init__(self, env: Env, config: ConnectionOptions) -> None:
         self._env = env
-        self._login = read(config)
+        self._account = read(config)
         self._salted: dict[tuple[bytes, int], bytes] = {}
-        self._tokens = _tokens(env, config, self._login) if self._login.mechanism == "OAUTHBEARER" else None
+        self._tokens = _tokens(env, config, self._account) if self._account.mechanism == "OAUTHBEARER" else None
 
     async def mechanism(self) -> Mechanism:
-        name, options = self._login
+        name, options = self._account
         if self._tokens is not None:
             token = await self._tokens.get()
             return OAuthBearer(token.value, token.extensions)
@@ -105,12 +105,12 @@ class Credentials:
         return Scram(name, username, password, nonce, is_token=is_token, salted=self._salted)
 
 
-def _tokens(env: Env, config: ConnectionOptions, login: Login) -> Tokens:
-    source = _token_source(config, login)
+def _tokens(env: Env, config: ConnectionOptions, account: Account) -> Tokens:
+    source = _token_source(config, account)
     if source == "provider":
         assert config.sasl_oauthbearer_token_provider is not None
         return Tokens(env, config.sasl_oauthbearer_token_provider)
-    options = login.options
+    options = account.options
     if source == "unsecured":
         return Tokens(env, partial(unsecured, env, options))
     return Tokens(
