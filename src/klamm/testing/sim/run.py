@@ -5,6 +5,7 @@ python -m klamm.testing.sim.run --seeds 0-999         many, with the failing one
 python -m klamm.testing.sim.run --transactions ...    the stories of transactional clients instead
 python -m klamm.testing.sim.run --groups ...          those of the members of a group
 python -m klamm.testing.sim.run --compaction ...      those of a topic that is compacted all the time
+python -m klamm.testing.sim.run --membership ...      those of groups of both protocols, with every kind of death
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--transactions", action="store_true", help="clients with transactions, and kills only")
     parser.add_argument("--groups", action="store_true", help="members of a group, and kills only")
     parser.add_argument("--compaction", action="store_true", help="a compacted topic, and every kind of death")
+    parser.add_argument("--membership", action="store_true", help="groups of both protocols, and every kind of death")
     parser.add_argument("--trace", action="store_true", help="print everything that happened")
     options = parser.parse_args(arguments)
     if options.seed is not None:
@@ -81,7 +83,20 @@ def _groups(seed: int, lines: list[str] | None) -> str:
     return f"{told.kills} kills, {told.generations} generations, {told.commits} commits, trace {told.digest}"
 
 
-_STORIES = {"transactions": _transactions, "groups": _groups, "compaction": _compaction}
+def _membership(seed: int, lines: list[str] | None) -> str:
+    from klamm.testing.sim.membership.story import run_seed
+
+    told = run_seed(seed, trace_into=lines)
+    done = f"{told.lives} lives, {told.generations} generations, {told.epochs} epochs, {told.commits} commits"
+    return f"{done}, trace {told.digest}"
+
+
+_STORIES = {
+    "transactions": _transactions,
+    "groups": _groups,
+    "compaction": _compaction,
+    "membership": _membership,
+}
 
 
 def _say(text: str) -> None:

@@ -52,9 +52,13 @@ class Outcome(NamedTuple):
 
 
 class Scenario:
+    """`options`, `set_up`, `settle`, `look` and `stopped_cleanly` are for stories about something else than logs."""
+
     def __init__(self, world: World) -> None:
         self.lab = Lab(world)
         self.lives = 0
+        self.options = dict(OPTIONS)
+        self.longest_life_s = 3.0
         self._world = world
         self._rng = world.random("scenario")
         self._switch = world.random("switch")
@@ -70,7 +74,7 @@ class Scenario:
 
     async def run(self) -> None:
         await self._start()
-        self._act(self._set_up())
+        self.act(self.set_up())
         for _ in range(self._rng.randint(1, MAX_DEATHS)):
             await self._live()
             await self._die(self._rng.choice(_ENDINGS))
@@ -89,12 +93,12 @@ class Scenario:
         if self._rng.random() < 0.5:
             self._plan_crash()
         try:
-            await asyncio.wait_for(self._alarm.wait(), self._rng.uniform(0.2, 3.0))
+            await asyncio.wait_for(self._alarm.wait(), self._rng.uniform(0.2, self.longest_life_s))
         except TimeoutError:
             pass
         trouble.cancel()
         watch.cancel()
-        self._raise_what_went_wrong()
+        self.raise_what_went_wrong()
 
     async def _watch(self, process: SimNode, broker: Node) -> None:
         try:
@@ -116,7 +120,7 @@ class Scenario:
                 had_errors = self._chaos.disk_errors
                 await process.run(_stop(broker))
                 if not had_errors:
-                    self.lab.model.everything_is_durable()
+                    self.stopped_cleanly()
             except Killed:
                 pass
         # a machine that is switched off after a clean stop finds out whether the stop was one
@@ -156,7 +160,7 @@ class Scenario:
                 self._chaos.calm()
                 await asyncio.sleep(_SETTLE_S)
         self._chaos.calm()
-        await verify(self.lab, power_lost=self._power_lost)
+        await self.look(power_lost=self._power_lost)
         self._power_lost = False
         self.lab.gate.set()
 
@@ -164,7 +168,7 @@ class Scenario:
         node = Node(
             process.env,
             DATA,
-            Options.from_mapping(OPTIONS),
+            Options.from_mapping(self.options),
             many_logs=self._many_logs,
             recode_inline_bytes=self._recode_inline_bytes,
         )
@@ -173,7 +177,7 @@ class Scenario:
 
     # --- the actors ---
 
-    async def _set_up(self) -> None:
+    async def set_up(self) -> None:
         """Make the topics and let the clients loose on them, while the broker may already be dying."""
         rng = self._world.random("cast")
         admin = Admin(self.lab, "admin", rng)
@@ -182,19 +186,29 @@ class Scenario:
         ]
         partitions = [partition for topic in topics for partition in topic.partitions]
         for i in range(rng.randint(1, 4)):
-            self._act(IdempotentProducer(self.lab, f"idempotent{i}", rng.choice(partitions)).run())
+            self.act(IdempotentProducer(self.lab, f"idempotent{i}", rng.choice(partitions)).run())
         for i in range(rng.randint(0, 2)):
             chosen = rng.sample(partitions, min(3, len(partitions)))
-            self._act(PlainProducer(self.lab, f"plain{i}", chosen).run())
+            self.act(PlainProducer(self.lab, f"plain{i}", chosen).run())
         for i in range(rng.randint(1, 3)):
             chosen = rng.sample(partitions, rng.randint(1, len(partitions)))
-            self._act(Consumer(self.lab, f"consumer{i}", chosen).run())
+            self.act(Consumer(self.lab, f"consumer{i}", chosen).run())
         for i in range(rng.randint(0, 1)):
-            self._act(Churn(self.lab, f"churn{i}").run())
+            self.act(Churn(self.lab, f"churn{i}").run())
         if rng.random() < 0.3:
-            self._act(Trimmer(self.lab, "trimmer", rng.choice(topics)).run())
+            self.act(Trimmer(self.lab, "trimmer", rng.choice(topics)).run())
 
-    def _act(self, actor: Coroutine[Any, Any, None]) -> None:
+    async def settle(self) -> None:
+        """The last faults are over, and the actors still act."""
+
+    async def look(self, *, power_lost: bool) -> None:
+        """The broker is back, and nobody has talked to it yet."""
+        await verify(self.lab, power_lost=power_lost)
+
+    def stopped_cleanly(self) -> None:
+        self.lab.model.everything_is_durable()
+
+    def act(self, actor: Coroutine[Any, Any, None]) -> None:
         task = self._spawn(actor)
         task.add_done_callback(lambda _: self._alarm.set())
         self._actors.append(task)
@@ -202,7 +216,7 @@ class Scenario:
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(coroutine)
 
-    def _raise_what_went_wrong(self) -> None:
+    def raise_what_went_wrong(self) -> None:
         for actor in self._actors:
             if actor.done():
                 actor.result()
@@ -210,15 +224,16 @@ class Scenario:
     async def _come_to_an_end(self) -> None:
         """Without trouble everybody gets to the end of what they began; then a clean stop, and a last look."""
         await pause(self._rng, 1.0)
+        await self.settle()
         self.lab.end()
         while not all(actor.done() for actor in self._actors):
             await asyncio.sleep(0.5)
-            self._raise_what_went_wrong()
+            self.raise_what_went_wrong()
         await self._die(Ending.STOP)
         self.lives += 1
         process = self._process = self._world.node(BROKER)
         self._broker = await process.run(self._boot(process))
-        await verify(self.lab, power_lost=self._power_lost)
+        await self.look(power_lost=self._power_lost)
         await process.run(_stop(self._broker))
 
 

@@ -35,7 +35,7 @@ async def verify(lab: Lab, *, power_lost: bool) -> None:
 async def _topics(client: Client, model: Model) -> dict[str, tuple[bytes, int]]:
     answer = await client.call(MetadataRequest(topics=None, allow_auto_topic_creation=False), _METADATA_VERSION)
     model.saw_cluster_id(answer.cluster_id)
-    return {topic.name: (topic.topic_id, len(topic.partitions)) for topic in answer.topics}
+    return {one.name: (one.topic_id, len(one.partitions)) for one in answer.topics if not one.is_internal}
 
 
 async def _read_all(client: Client, rng: Random, partition: PartitionModel) -> tuple[int, list[Entry]]:
