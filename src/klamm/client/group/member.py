@@ -59,6 +59,8 @@ class GroupMember:
         """Something for `_belong` to look at."""
         self._absent = False
         """The application did not come for too long."""
+        self._quits = False
+        """It no longer wants what it has, whatever it wants next."""
         self._committed: dict[TopicPartition, Offset] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._belonging: asyncio.Task[None] | None = None
@@ -99,6 +101,7 @@ class GroupMember:
         if self._subscriptions.is_subscribed:
             self._subscription_changed()
         else:
+            self._quits = True
             self._interrupt()
 
     async def committed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Offset | None]:
@@ -167,7 +170,8 @@ class GroupMember:
 
     async def _main(self) -> None:
         while True:
-            if not self._subscriptions.is_subscribed:
+            if self._quits:
+                self._quits = False
                 await self._give_back("the application unsubscribed")
             if self._absent or not self._subscriptions.is_subscribed:
                 self._news.clear()
