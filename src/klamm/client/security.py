@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from klamm.client.sasl.credentials import Credentials
+    from klamm.client.tls import Keys
 
 
 class Security:
@@ -22,7 +23,7 @@ class Security:
     def __init__(self, env: Env, config: ConnectionOptions) -> None:
         self._env = env
         self._config = config
-        self._context: SSLContext | None = None
+        self._context: tuple[Keys, SSLContext] | None = None
         self._lock = asyncio.Lock()
         if config.uses_sasl:
             from klamm.client.sasl.credentials import Credentials
@@ -35,13 +36,19 @@ class Security:
         return cls(env, config) if config.uses_tls or config.uses_sasl else None
 
     async def tls(self, host: str) -> Tls | None:
-        """`ConfigError` if keys or certificates cannot be used; they are read at the first connection."""
+        """`ConfigError` if keys or certificates cannot be used. Files are looked at for every connection, because
+        certificates are replaced while programs run."""
         if not self._config.uses_tls:
             return None
         async with self._lock:
-            if self._context is None:
-                from klamm.client.tls import make_context
+            # In a thread: the system's authorities alone take tens of milliseconds.
+            self._context = await self._env.executor.submit(self._newest)
+        return Tls(self._context[1], host)
 
-                # In a thread: the system's authorities alone take tens of milliseconds.
-                self._context = await self._env.executor.submit(make_context, self._env.files, self._config)
-        return Tls(self._context, host)
+    def _newest(self) -> tuple[Keys, SSLContext]:
+        from klamm.client.tls import make_context, read_keys
+
+        keys = read_keys(self._env.files, self._config)
+        if self._context is not None and self._context[0] == keys:
+            return self._context
+        return keys, make_context(self._config, keys)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm.client.connection_options import ConnectionOptions
 from klamm.client.errors import ConfigError, TlsFailed
@@ -22,8 +22,39 @@ _LINE_CHARS: Final = 64
 _NO_PEM_HINT: Final = "Java's own stores have to be turned into PEM: keytool -importkeystore, openssl pkcs12 -nodes."
 
 
-def make_context(files: Files, config: ConnectionOptions) -> ssl.SSLContext:
+class Keys(NamedTuple):
+    """What the options point to, each in PEM, with the name of the option for what may be wrong with it."""
+
+    trusted: str | None
+    trusted_option: str
+    chain: str | None
+    key: str | None
+    key_option: str
+
+    def __repr__(self) -> str:
+        return f"Keys({self.trusted_option}, {self.key_option})"
+
+
+def read_keys(files: Files, config: ConnectionOptions) -> Keys:
     """Reads files: call it off the loop. `ConfigError` names the option that is wrong."""
+    location = config.ssl_truststore_location or config.ssl_ca_location
+    trusted, trusted_option = config.ssl_truststore_certificates, "ssl.truststore.certificates"
+    if trusted is None and location:
+        trusted_option = "ssl.truststore.location" if config.ssl_truststore_location else "ssl.ca.location"
+        trusted = _read(files, trusted_option, location)
+    chain, key, key_option = config.ssl_keystore_certificate_chain, config.ssl_keystore_key, "ssl.keystore.key"
+    if config.ssl_keystore_location:
+        key_option = "ssl.keystore.location"
+        chain = key = _read(files, key_option, config.ssl_keystore_location)
+    elif config.ssl_certificate_location:
+        key_option = "ssl.key.location"
+        chain = _read(files, "ssl.certificate.location", config.ssl_certificate_location)
+        key = _read(files, key_option, config.ssl_key_location)
+    return Keys(trusted, trusted_option, chain, key, key_option)
+
+
+def make_context(config: ConnectionOptions, keys: Keys) -> ssl.SSLContext:
+    """Takes a while: call it off the loop. `ConfigError` names the option that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificates are checked, and names of hosts
     context.check_hostname = config.ssl_endpoint_identification_algorithm.lower() == "https"
     versions = [_VERSIONS[name] for name in config.ssl_enabled_protocols or _VERSIONS]
@@ -33,52 +64,36 @@ def make_context(files: Files, config: ConnectionOptions) -> ssl.SSLContext:
             context.set_ciphers(":".join(config.ssl_cipher_suites))
         except ssl.SSLError:
             raise ConfigError("ssl.cipher.suites names no cipher that OpenSSL knows.") from None
-    _trust(context, files, config)
-    _identify(context, files, config)
+    if keys.trusted is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        _trust(context, keys.trusted_option, keys.trusted)
+    if keys.chain is not None and keys.key is not None:
+        _identify(context, keys.key_option, keys.chain, keys.key, config.ssl_key_password)
     return context
 
 
-def _trust(context: ssl.SSLContext, files: Files, config: ConnectionOptions) -> None:
-    location = config.ssl_truststore_location or config.ssl_ca_location
-    if config.ssl_truststore_certificates is not None:
-        name, text = "ssl.truststore.certificates", config.ssl_truststore_certificates
-    elif location:
-        name = "ssl.truststore.location" if config.ssl_truststore_location else "ssl.ca.location"
-        text = _read(files, name, location)
-    else:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-        return
+def _trust(context: ssl.SSLContext, name: str, text: str) -> None:
     try:
         context.load_verify_locations(cadata=_blocks(name, text, "CERTIFICATE"))
     except ssl.SSLError as error:
         raise ConfigError(f"{name} has a certificate that cannot be read: {_said(error)}.") from None
 
 
-def _identify(context: ssl.SSLContext, files: Files, config: ConnectionOptions) -> None:
-    """Our own certificate, if there is one."""
-    if config.ssl_keystore_location:
-        name = "ssl.keystore.location"
-        chain = key = _read(files, name, config.ssl_keystore_location)
-    elif config.ssl_certificate_location:
-        name = "ssl.key.location"
-        chain = _read(files, "ssl.certificate.location", config.ssl_certificate_location)
-        key = _read(files, name, config.ssl_key_location)
-    elif config.ssl_keystore_certificate_chain is not None and config.ssl_keystore_key is not None:
-        name, chain, key = "ssl.keystore.key", config.ssl_keystore_certificate_chain, config.ssl_keystore_key
-    else:
-        return
+def _identify(context: ssl.SSLContext, name: str, chain: str, key: str, key_password: str | None) -> None:
+    """Use our own certificate."""
     both = _blocks(name, key, "PRIVATE KEY") + _blocks(name, chain, "CERTIFICATE")
 
     def password() -> str:
-        if config.ssl_key_password is None:  # OpenSSL would ask at the terminal
+        if key_password is None:  # OpenSSL would ask at the terminal
             raise ConfigError(f"The private key of {name} is encrypted, and there is no ssl.key.password.")
-        return config.ssl_key_password
+        return key_password
 
     try:
         with secret_file(both.encode()) as path:
             context.load_cert_chain(path, password=password)
     except ssl.SSLError as error:
-        hint = "Is ssl.key.password right?" if config.ssl_key_password is not None else ""
+        hint = "Is ssl.key.password right?" if key_password is not None else ""
         raise ConfigError(f"{name}: key and certificate cannot be used: {_said(error)}.", hint) from None
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from klamm.client import ClientConfig, ConfigError
-from klamm.client.tls import make_context
-from klamm.core.env.real import RealFiles
+from klamm.client.security import Security
+from klamm.client.tls import make_context, read_keys
+from klamm.core.env.real import RealFiles, real_env
 from support.certificates import PASSWORD, Authority, Identity
 
 
@@ -31,7 +32,8 @@ def client(authority: Authority) -> Identity:
 
 
 def context(**options: object) -> ssl.SSLContext:
-    return make_context(RealFiles(), ClientConfig.from_options({"security.protocol": "SSL"}, options))
+    config = ClientConfig.from_options({"security.protocol": "SSL"}, options)
+    return make_context(config, read_keys(RealFiles(), config))
 
 
 async def greeted(identity: Identity, authority: Authority, client: ssl.SSLContext) -> str:
@@ -130,3 +132,22 @@ def test_what_cannot_be_used_is_told_by_the_name_of_its_option(client: Identity,
 def test_a_key_of_another_certificate_is_refused(authority: Authority, client: Identity, server: Identity) -> None:
     with pytest.raises(ConfigError, match="key values mismatch"):
         context(ssl_certificate_location=client.chain, ssl_key_location=server.key)
+
+
+async def test_certificates_that_are_replaced_are_used_from_the_next_connection_on(
+    authority: Authority, client: Identity, server: Identity, tmp_path: Path
+) -> None:
+    store = tmp_path / "store.pem"
+    store.write_text(client.store.read_text())
+    options = {"ssl_truststore_location": authority.ca, "ssl_keystore_location": store}
+    env = real_env()
+    security = Security.of(env, ClientConfig.from_options({"security.protocol": "SSL"}, options))
+    assert security is not None
+    first, second = await security.tls("localhost"), await security.tls("localhost")
+    assert first is not None and second is not None and first.context is second.context
+    assert await greeted(server, authority, first.context) == "client"
+    store.write_text(authority.issue("successor").store.read_text())
+    third = await security.tls("localhost")
+    assert third is not None
+    assert await greeted(server, authority, third.context) == "successor"
+    env.executor.close()
