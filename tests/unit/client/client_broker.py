@@ -40,6 +40,7 @@ class FakeBroker:
         self.answers: dict[type[wire.Request], Answer] = {ApiVersionsRequest: self._api_versions}
         self.peers: list[FakeBroker] = [self]
         self.leaders: dict[tuple[str, int], int] = {}
+        self.replicas: list[int] = []  # of every partition; none: its leader alone
         self.epoch = 0
         self.connections = 0
         self._server: asyncio.Server | None = None
@@ -112,8 +113,8 @@ class FakeBroker:
                     partition_index=index,
                     leader_id=leader,
                     leader_epoch=self.epoch,
-                    replica_nodes=[leader],
-                    isr_nodes=[leader],
+                    replica_nodes=self.replicas or [leader],
+                    isr_nodes=self.replicas or [leader],
                 )
             )
         for asked in request.topics or ():

@@ -24,6 +24,12 @@ from klamm.wire.messages.k02_list_offsets import (
     ListOffsetsTopicResponse,
 )
 from klamm.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from klamm.wire.messages.k23_offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 
 REMEMBERED = 5
 
@@ -36,6 +42,8 @@ class FakeLog:
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.records: list[Record] = []
+        self.start = 0  # what is before it was deleted
+        self.epoch = 0  # of the leader that appends
         self._producers: dict[int, list[tuple[int, int, int]]] = {}  # id: first and last sequence, base offset
 
     def append(self, data: bytes) -> tuple[ErrorCode, int]:
@@ -52,10 +60,21 @@ class FakeLog:
             seen.append((header.base_sequence, header.last_sequence, base))
             del seen[:-REMEMBERED]
         placed = bytearray(data)
-        header_of.assign(placed, 0, base, 0)
+        header_of.assign(placed, 0, base, self.epoch)
         self.batches.append(bytes(placed))
         self.records += decode_records(bytes(placed))
         return ErrorCode.NONE, base
+
+    def truncate(self, end: int) -> None:
+        """As a leader that has less than the one before it."""
+        self.batches = [batch for batch in self.batches if header_of.read_header(batch).next_offset <= end]
+        del self.records[end:]
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The latest epoch up to this one that has records, and where it ends; -1 and -1 if there is none."""
+        headers = [header_of.read_header(batch) for batch in self.batches]
+        before = [header for header in headers if header.leader_epoch <= epoch]
+        return (before[-1].leader_epoch, before[-1].next_offset) if before else (-1, -1)
 
 
 class FakeLogs:
@@ -74,6 +93,7 @@ class FakeLogs:
             broker.on(ProduceRequest, lambda request, version, broker=broker: self._produce(broker, request, version))
             broker.on(FetchRequest, lambda request, version, broker=broker: self._fetch(broker, request, version))
             broker.on(ListOffsetsRequest, self._list_offsets)
+            broker.on(OffsetForLeaderEpochRequest, self._epochs)
             broker.on(InitProducerIdRequest, self._init_producer_id)
 
     def lead(self, partition: int, broker: FakeBroker) -> None:
@@ -135,7 +155,9 @@ class FakeLogs:
         code = fault if isinstance(fault, ErrorCode) else ErrorCode.NONE
         if broker.leaders[self.topic, asked.partition] != broker.node_id:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif asked.fetch_offset > len(log.records):
+        elif not code and -1 < asked.current_leader_epoch < broker.epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
+        elif not log.start <= asked.fetch_offset <= len(log.records):
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         data = b""
         for batch in log.batches if not code else ():
@@ -143,8 +165,25 @@ class FakeLogs:
             if header.next_offset > asked.fetch_offset and len(data) < min(room, asked.partition_max_bytes):
                 data += batch
         return PartitionData(
-            partition_index=asked.partition, error_code=code, high_watermark=len(log.records), records=data
+            partition_index=asked.partition,
+            error_code=code,
+            high_watermark=len(log.records),
+            last_stable_offset=len(log.records),
+            log_start_offset=log.start,
+            records=data,
         )
+
+    def _epochs(self, request: OffsetForLeaderEpochRequest, version: int) -> OffsetForLeaderEpochResponse:
+        parts = []
+        for asked in request.topics[0].partitions:
+            epoch, end = self.logs[asked.partition].end_of_epoch(asked.leader_epoch)
+            parts.append(EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end))
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic=self.topic, partitions=parts)])
+
+    def _offset_at(self, log: FakeLog, timestamp: int) -> int:
+        if timestamp < 0:
+            return log.start if timestamp == -2 else len(log.records)
+        return next((record.offset for record in log.records if record.timestamp >= timestamp), -1)
 
     def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         topics = [
@@ -153,7 +192,7 @@ class FakeLogs:
                 partitions=[
                     ListOffsetsPartitionResponse(
                         partition_index=p.partition_index,
-                        offset=0 if p.timestamp == -2 else len(self.logs[p.partition_index].records),
+                        offset=self._offset_at(self.logs[p.partition_index], p.timestamp),
                     )
                     for p in topic.partitions
                 ],
