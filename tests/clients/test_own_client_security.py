@@ -108,11 +108,15 @@ async def round_trip(cluster: Cluster, topic: str) -> None:
     async with cluster.sender() as sender:
         for value in values:
             await sender.put(topic, value)
+    assert await read_back(cluster, topic, len(values)) == values
+
+
+async def read_back(cluster: Cluster, topic: str, count: int) -> list[bytes]:
     found: list[bytes] = []
-    async with cluster.fetcher({(topic, 0): 0}, end={(topic, 0): len(values)}) as fetcher:
+    async with cluster.fetcher({(topic, 0): 0}, end={(topic, 0): count}) as fetcher:
         async for chunk in fetcher:
             found += [bytes(record.value or b"") for record in chunk.records]
-    assert found == values
+    return found
 
 
 async def test_records_go_and_come_over_tls(secured: Secured, connect: Connect, topic: str) -> None:
@@ -269,8 +273,20 @@ async def busy(cluster: Cluster, topic: str) -> None:
         while cluster.metrics()["successful-reauthentication-total"] < 2 * cluster.metrics()["connection-count"]:
             await (await sender.put(topic, b"%d" % sent))
             sent += 1
-    found: list[bytes] = []
-    async with cluster.fetcher({(topic, 0): 0}, end={(topic, 0): sent}) as fetcher:
-        async for chunk in fetcher:
-            found += [bytes(record.value or b"") for record in chunk.records]
-    assert found == [b"%d" % number for number in range(sent)]
+    assert await read_back(cluster, topic, sent) == [b"%d" % number for number in range(sent)]
+
+
+async def test_after_a_kill_of_the_broker_a_client_logs_in_again_and_loses_nothing(
+    secured: Secured, connect: Connect, topic: str
+) -> None:
+    cluster = await connect({**secured.options("SASLSSL"), **LOGINS["SCRAM-SHA-256"]})
+    async with cluster.sender() as sender:
+        await (await sender.put(topic, b"0"))
+        before = cluster.metrics()["successful-authentication-total"]
+        await asyncio.to_thread(secured.kafka.kill)
+        later = [await sender.put(topic, b"%d" % number) for number in range(1, 20)]
+        await asyncio.to_thread(secured.kafka.start)
+        for delivery in later:
+            await delivery
+    assert cluster.metrics()["successful-authentication-total"] > before
+    assert await read_back(cluster, topic, 20) == [b"%d" % number for number in range(20)]
