@@ -26,7 +26,6 @@ from typing import Final, NamedTuple
 from klamm.client.errors import ClientError
 from klamm.core.ids import TopicPartition
 from klamm.records import batch as header_of
-from klamm.records.batch import BatchHeader
 from klamm.records.compression import Codec, compress
 from klamm.records.kernel import Builder
 from klamm.records.record import decode_records
@@ -138,22 +137,20 @@ class Batch:
         if self._sealed is not None:
             return
         builder, self._builder = self.builder, None
-        header = BatchHeader(
-            base_offset=0,
-            batch_length=0,
-            leader_epoch=-1,
-            magic=header_of.MAGIC,
-            crc=0,
-            attributes=how.codec | (header_of.TRANSACTIONAL if how.transactional else 0),
-            last_offset_delta=self.count - 1,
-            base_timestamp=builder.base_timestamp,
-            max_timestamp=builder.max_timestamp,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.epoch,
-            base_sequence=self.sequence,
-            record_count=self.count,
+        if how.codec is Codec.NONE:
+            out = builder.payload_behind(header_of.header_bytes)
+        else:
+            out = bytearray(header_of.header_bytes) + compress(how.codec, builder.payload(), how.level)
+        header_of.seal_of_client(
+            out,
+            how.codec | (header_of.TRANSACTIONAL if how.transactional else 0),
+            self.count,
+            builder.base_timestamp,
+            builder.max_timestamp,
+            *self.identity,
+            self.sequence,
         )
-        self._sealed = header_of.seal_writable(header, compress(how.codec, builder.payload(), how.level))
+        self._sealed = out
 
     @property
     def encoded(self) -> bytearray:

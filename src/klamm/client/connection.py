@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import klamm
@@ -69,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self._receiver = FrameReceiver()
         self._pending: deque[_Pending] = deque()
         self._held: list[tuple[bytes, _Pending | None]] | None = None  # what is to be sent when a login is over
+        self._gathered: list[bytes] | None = None  # what is sent in one piece
         self._room: asyncio.Future[None] | None = None  # done when callers who wait to send should look again
         self._paused = False
         self.last_id = 0
@@ -166,11 +169,26 @@ class Connection(asyncio.BufferedProtocol):
             self._held.append((data, pending))
             return
         assert self._transport is not None
-        self._transport.write(data)
+        if self._gathered is not None:
+            self._gathered.append(data)
+        else:
+            self._transport.write(data)
         self.stats.requests += pending is not None
         self.stats.bytes_out += len(data)
         if pending is not None:
             self._pending.append(pending)
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """What is sent in this block goes out in one piece at its end. Nothing may be awaited in it."""
+        self._gathered = []
+        try:
+            yield
+        finally:
+            gathered, self._gathered = self._gathered, None
+            if gathered and self.lost is None:
+                assert self._transport is not None
+                self._transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
 
     def hold(self) -> None:
         """From now on keep what is sent, but for what says `even_if_held`."""

@@ -123,6 +123,8 @@ class Default:
         return route.current
 
     def _choose(self, route: Route, partitions: list[int]) -> int:
+        if len(partitions) == 1:
+            return partitions[0]
         if not self._adaptive:
             return self._rng.choice(partitions)
         lengths = [len(route.queues[index].waiting) for index in partitions]

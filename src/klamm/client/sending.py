@@ -131,13 +131,14 @@ class Sending:
             return
         linger_s = 0.0 if self._flushing else self._linger_s
         ready = [queue for queue in queues if queue.may_use(connection)]
-        while ready and self._requests[node] < self._config.max_in_flight_requests_per_connection:
-            batches = self._take(ready, connection)
-            self._send(node, connection, batches)
-            self._stalled.pop(node, None)
-            ready = [q for q in ready if q.is_ready(now, linger_s, self._config.batch_size, self._window)]
-            if connection.lost is not None or not connection.is_writable:
-                break
+        with connection.gathering():
+            while ready and self._requests[node] < self._config.max_in_flight_requests_per_connection:
+                batches = self._take(ready, connection)
+                self._send(node, connection, batches)
+                self._stalled.pop(node, None)
+                ready = [q for q in ready if q.is_ready(now, linger_s, self._config.batch_size, self._window)]
+                if connection.lost is not None or not connection.is_writable:
+                    break
 
     def _take(self, queues: list[Queue], connection: Connection) -> list[Batch]:
         """One request's worth: a batch of each partition, as far as max.request.size goes, but one at least."""

@@ -249,6 +249,25 @@ def seal_in_place(
         _uint32.pack_into(out, crc_offset, crc32c(view[crc_start:]))
 
 
+def seal_of_client(
+    out: bytearray,
+    attributes: int,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    epoch: int,
+    base_sequence: int,
+) -> None:
+    """As `seal_in_place`, for a producer's batch: `out` has its (compressed) records behind the room for a header."""
+    _header.pack_into(
+        out, 0, 0, len(out) - prefix_bytes, -1, MAGIC, 0, attributes, count - 1,
+        base_timestamp, max_timestamp, producer_id, epoch, base_sequence, count,
+    )  # fmt: skip
+    with memoryview(out) as view:
+        _uint32.pack_into(out, crc_offset, crc32c(view[crc_start:]))
+
+
 def seal(header: BatchHeader, payload: Buffer) -> bytes:
     """A whole batch: the header, its length and checksum filled in, and the (compressed) records behind it."""
     return bytes(seal_writable(header, payload))

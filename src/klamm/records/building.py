@@ -18,6 +18,8 @@ from klamm.records.filter import MAX_PAYLOAD_BYTES
 Column = Sequence[Buffer | None]
 """One field of many records: a list or a tuple."""
 
+MAX_HEADER_ROOM: Final = 4096
+
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
@@ -77,6 +79,12 @@ class Builder:
 
     def payload(self) -> bytes:
         return bytes(self._out)
+
+    def payload_behind(self, room: int, /) -> bytearray:
+        """The same behind so many zeros, for a header."""
+        if not 0 <= room <= MAX_HEADER_ROOM:
+            raise ValueError(f"room for {room} bytes")
+        return bytearray(room) + self._out
 
 
 def _append_row(

@@ -65,6 +65,16 @@ def test_a_builder_holds_what_encoding_the_same_records_at_once_gives(twin: Any)
     assert (builder.base_timestamp, builder.max_timestamp) == (5, 9)
 
 
+def test_a_payload_can_leave_room_for_a_header(twin: Any) -> None:
+    builder = twin.Builder()
+    assert builder.payload_behind(3) == bytearray(3)
+    builder.append(1, b"k", b"v", (), ROOM)
+    assert builder.payload_behind(61) == bytearray(61) + builder.payload()
+    for room in (-1, 1 << 40):
+        with pytest.raises(ValueError):
+            builder.payload_behind(room)
+
+
 def test_what_has_no_room_changes_nothing(twin: Any) -> None:
     builder = twin.Builder()
     assert builder.append(1, None, b"x" * 20, (), 20) == -1

@@ -10,6 +10,7 @@
 #include <structmember.h>
 
 #define FIRST_ROOM 256
+#define MAX_HEADER_ROOM 4096
 
 struct builder {
     PyObject_HEAD
@@ -250,6 +251,27 @@ static PyObject *builder_payload(PyObject *self, PyObject *nothing)
     return PyBytes_FromStringAndSize((const char *)out->data, (Py_ssize_t)out->size);
 }
 
+/* payload_behind(room): one copy less for batches that are not compressed */
+static PyObject *builder_payload_behind(PyObject *self, PyObject *given)
+{
+    const struct out *out = &((struct builder *)self)->out;
+    Py_ssize_t room = PyLong_AsSsize_t(given);
+    if (room == -1 && PyErr_Occurred())
+        return NULL;
+    if (room < 0 || room > MAX_HEADER_ROOM) {
+        PyErr_Format(PyExc_ValueError, "room for %zd bytes", room);
+        return NULL;
+    }
+    PyObject *made = PyByteArray_FromStringAndSize(NULL, room + (Py_ssize_t)out->size);
+    if (made == NULL)
+        return NULL;
+    char *data = PyByteArray_AsString(made);
+    memset(data, 0, (size_t)room);
+    if (out->size > 0)
+        memcpy(data + room, out->data, out->size);
+    return made;
+}
+
 static PyObject *builder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {NULL};
@@ -274,6 +296,7 @@ static PyMethodDef builder_methods[] = {
     {"append", (PyCFunction)(void (*)(void))builder_append, METH_FASTCALL, NULL},
     {"extend", (PyCFunction)(void (*)(void))builder_extend, METH_VARARGS | METH_KEYWORDS, NULL},
     {"payload", builder_payload, METH_NOARGS, NULL},
+    {"payload_behind", builder_payload_behind, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 
