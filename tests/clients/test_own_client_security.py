@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -290,3 +292,25 @@ async def test_after_a_kill_of_the_broker_a_client_logs_in_again_and_loses_nothi
             await delivery
     assert cluster.metrics()["successful-authentication-total"] > before
     assert await read_back(cluster, topic, 20) == [b"%d" % number for number in range(20)]
+
+
+def test_one_properties_file_serves_javas_tools_and_our_commands(
+    secured: Secured, kafka_tools: KafkaTools, tmp_path: Path, topic: str
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_SSL\n"
+        f"ssl.truststore.location={secured.authority.ca}\n"
+        "ssl.truststore.type=PEM\n"
+        "sasl.mechanism=SCRAM-SHA-512\n"
+        f"sasl.jaas.config={MODULES}.scram.ScramLoginModule required \\\n"
+        '  username="bob" \\\n  password="b0b";\n'
+    )
+    where = secured.kafka.address("SASLSSL")
+    kafka_tools(
+        "kafka-topics", "--bootstrap-server", where, "--command-config", str(file), "--create", "--topic", topic
+    )
+    command = [sys.executable, "-m", "klamm", "topic", "list", "--bootstrap", where, "--command-config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert topic in done.stdout
