@@ -14,12 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from klamm.client.admin.admin import Admin
     from klamm.client.consumer import Consumer
     from klamm.client.producer import Producer
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer"]
 
-_HOMES: Final = {"Consumer": "klamm.client.consumer", "Producer": "klamm.client.producer"}
+_HOMES: Final = {
+    "Admin": "klamm.client.admin.admin",
+    "Consumer": "klamm.client.consumer",
+    "Producer": "klamm.client.producer",
+}
 
 
 def __getattr__(name: str) -> Any:
