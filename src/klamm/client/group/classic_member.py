@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from klamm.client.assignors import Assignment, resolve
 from klamm.client.cluster import Cluster
 from klamm.client.errors import BrokerSaid, ClientError, error_code
-from klamm.client.group.classic import ClassicMember, Phase, Terms
+from klamm.client.group.classic import ClassicMember, Terms
 from klamm.client.group.member import GroupMember
 from klamm.client.group.verdict import Verdict
 from klamm.client.membership import GroupMetadata
@@ -75,27 +75,25 @@ class Classic(GroupMember):
             self._member.reset()
 
     async def _belong(self) -> None:
-        beside = [asyncio.ensure_future(self._beat()), asyncio.ensure_future(self._watch_topics())]
+        heart = asyncio.ensure_future(self._beat())
         try:
             while True:
                 self._news.clear()
                 if await self._round():
                     self._backoff.reset()
-                    await self._stay(beside)
+                    await self._stay(heart)
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.wait(beside)
+            await _end(heart)
 
-    async def _stay(self, beside: list[asyncio.Task[None]]) -> None:
+    async def _stay(self, heart: asyncio.Task[None]) -> None:
         """Until there is a reason for another round. What ends the heartbeats ends all."""
-        news = asyncio.ensure_future(self._news.wait())
+        waits = [asyncio.ensure_future(self._news.wait()), asyncio.ensure_future(self._watch_topics())]
         try:
-            done, _ = await asyncio.wait((news, *beside), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((heart, *waits), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            news.cancel()
+            await _end(*waits)
 
     # A round.
 
@@ -208,11 +206,9 @@ class Classic(GroupMember):
     async def _watch_topics(self) -> None:
         """A pattern that matches other topics now is this member's business; partitions that were added, topics that
         came or went, are the leader's."""
+        missing = self._led is not None and len(self._led) < len(self._led_topics)
         while True:
-            missing = self._led is not None and len(self._led) < len(self._led_topics)
             await asyncio.sleep(MISSING_TOPIC_S if missing else self._config.metadata_max_age_ms / 1000)
-            if self._member.phase is not Phase.MEMBER:
-                continue
             try:
                 if self._subscriptions.mode is Mode.PATTERN and await self._interest.topics() != self._topics:
                     self._rejoin("other topics match the pattern")
@@ -220,6 +216,12 @@ class Classic(GroupMember):
                     self._rejoin("topics or their partitions have changed")
             except ClientError as error:
                 log.info("Topics of group %s could not be looked at: %s", self._config.group_id, error)
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 def _shown(places: frozenset[TopicPartition]) -> str:

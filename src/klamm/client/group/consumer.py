@@ -58,6 +58,7 @@ class ConsumerMember:
         self.interval_ms = first_interval_ms
         self.may_leave = False
         """Whether the coordinator may know of this member: a heartbeat may have arrived without our knowing."""
+        self._has_reached = False
         self._told_wish: Wish | None = None
         self._told_owned: tuple[Ids, int] | None = None
         self._turn = 0  # goes up with every target that is reached, also where it changes nothing: it is acknowledged
@@ -132,7 +133,13 @@ class ConsumerMember:
     def reached(self, owned: Ids) -> None:
         """The member has this now, and the next heartbeat says so."""
         self.owned = owned
+        self._has_reached = True
         self._turn += 1
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether there is a target to be reached. The first one is, also if it is empty."""
+        return self.is_in and self.target is not None and (self.target != self.owned or not self._has_reached)
 
     @property
     def has_news(self) -> bool:
@@ -144,7 +151,7 @@ class ConsumerMember:
         self.epoch = JOIN
         self.target = None
         self.owned = frozenset()
-        self.may_leave = False
+        self.may_leave = self._has_reached = False
         self.unanswered()
 
 

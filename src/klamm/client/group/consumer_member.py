@@ -136,10 +136,7 @@ class Modern(GroupMember):
     # The way to the target.
 
     def _start_reconciling(self) -> None:
-        target = self._member.target
-        if target is None or target == self._member.owned or not self._member.is_in:
-            return
-        if self._reconciling is None:
+        if self._reconciling is None and self._member.is_on_its_way:
             self._reconciling = asyncio.ensure_future(self._reconcile())
             self._reconciling.add_done_callback(self._reconciled)
 
