@@ -1,7 +1,7 @@
 """Asking the coordinator of a group or of a transactional id, wherever it is at the moment.
 
-Who it is is remembered until somebody says that it is not, or cannot be reached. What is asked here may be asked again:
-all that goes through `ask` does no harm if it arrives twice.
+Who it is is remembered until somebody says that it is not, or cannot be reached. `ask` asks again where that may help:
+all that goes through it does no harm if it arrives twice. `ask_once` is for callers who know better what to do next.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.client.errors import BrokerSaid, ClientError, error_code
+from klamm.client.nodes import Lane
 from klamm.client.retrying import Retrying
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -64,6 +65,37 @@ class Coordinator:
             if code in _MOVED:
                 self._node = None
             await retrying.pause(BrokerSaid(code, self._key))
+
+    async def ask_once(
+        self,
+        message: wire.Request,
+        *,
+        version: int | None = None,
+        lane: Lane = Lane.MAIN,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """The answer, whatever it says. An error of the connection forgets who it is."""
+        try:
+            return await self._cluster.request(
+                message, node=await self.node(), version=version, lane=lane, timeout_ms=timeout_ms
+            )
+        except ClientError as error:
+            if error.retriable:
+                self.forget()
+            raise
+
+    async def version(self, message: type[wire.Request], *, at_most: int | None = None) -> int:
+        """The highest version that it and we have."""
+        try:
+            connection = await self._cluster.connection(await self.node())
+        except ClientError:
+            self.forget()
+            raise
+        return connection.versions.best(message, at_most)
+
+    def forget(self) -> None:
+        """It said, or its silence does, that it is another one."""
+        self._node = None
 
     async def node(self) -> int:
         """Its id; asked for if it is not known. `BrokerSaid` if there is none."""

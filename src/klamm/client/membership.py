@@ -27,9 +27,9 @@ class GroupMetadata(NamedTuple):
     """What a transactional producer needs to commit offsets for this member (KIP-447)."""
 
     group_id: str
-    generation: int = -1
+    generation_id: int = -1
     member_id: str = ""
-    instance_id: str | None = None
+    group_instance_id: str | None = None
 
 
 class Membership(Protocol):

@@ -70,7 +70,7 @@ class Classic(GroupMember):
         try:
             if self._member.may_leave:
                 version = await self._coordinator.version(LeaveGroupRequest)
-                await self._coordinator.ask(self._member.leave_request(version, why), version=version)
+                await self._coordinator.ask_once(self._member.leave_request(version, why), version=version)
         finally:
             self._member.reset()
 
@@ -133,7 +133,7 @@ class Classic(GroupMember):
     async def _join(self, request: JoinGroupRequest) -> JoinGroupResponse:
         limit_ms = max(self._config.request_timeout_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
         try:
-            answer: JoinGroupResponse = await self._coordinator.ask(request, lane=Lane.GROUP, timeout_ms=limit_ms)
+            answer: JoinGroupResponse = await self._coordinator.ask_once(request, lane=Lane.GROUP, timeout_ms=limit_ms)
         except BaseException:
             self._member.unanswered()
             raise
@@ -157,7 +157,7 @@ class Classic(GroupMember):
         request = self._member.sync_request(assignment)
         limit_ms = max(self._config.request_timeout_ms, self._member.terms.rebalance_timeout_ms + JOIN_GRACE_MS)
         try:
-            answer = await self._coordinator.ask(request, lane=Lane.GROUP, timeout_ms=limit_ms)
+            answer = await self._coordinator.ask_once(request, lane=Lane.GROUP, timeout_ms=limit_ms)
         except BaseException:
             self._member.unanswered()
             raise
@@ -191,7 +191,7 @@ class Classic(GroupMember):
 
     async def _beat_once(self) -> None:
         request = self._member.heartbeat_request()
-        answer = await self._coordinator.ask(request, lane=Lane.GROUP)
+        answer = await self._coordinator.ask_once(request, lane=Lane.GROUP)
         verdict = self._member.heartbeat_answered(request, answer.error_code)
         if verdict is Verdict.REJOIN:
             self._rejoin("the group is rebalancing")

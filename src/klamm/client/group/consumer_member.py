@@ -62,7 +62,7 @@ class Modern(GroupMember):
     async def _say_goodbye(self, why: str) -> None:
         try:
             if self._member.may_leave:
-                await self._coordinator.ask(self._member.leave())
+                await self._coordinator.ask_once(self._member.leave())
         finally:
             self._member.reset()
 
@@ -94,7 +94,7 @@ class Modern(GroupMember):
         version = await self._version()
         request = self._member.heartbeat(await self._wish(version), version)
         try:
-            answer = await self._coordinator.ask(request, version=version, lane=Lane.GROUP)
+            answer = await self._coordinator.ask_once(request, version=version, lane=Lane.GROUP)
         except ClientError:
             self._member.unanswered()
             raise

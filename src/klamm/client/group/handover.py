@@ -2,7 +2,7 @@
 
 What goes is held first: the application gets nothing of it any more. Then, in the application's turn, positions are
 committed if that is automatic, and the callback runs, which may commit itself; only then is it given up. What comes is
-given at once and held until its callback has run, which may seek in it.
+given at once and held until its callback runs, which may ask where it begins, and seek in it.
 """
 
 from __future__ import annotations
@@ -110,11 +110,11 @@ class Handover:
             self._drop(places)
 
     async def _tell_assigned(self, callback: Callback, places: list[TopicPartition]) -> None:
-        try:
-            await _call(callback, places)
-        finally:
-            self._subscriptions.release(places)
-            self._wake()
+        # Released first: the callback may ask for positions, which then have to be looked up. The application is in here,
+        # so it gets no records before it is out again.
+        self._subscriptions.release(places)
+        self._wake()
+        await _call(callback, places)
 
     def _hold(self, places: list[TopicPartition]) -> None:
         self._subscriptions.hold(places)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import Cluster
+from klamm.client.coordinators import Coordinator, Kind
 from klamm.client.errors import ClientError, CommitFailed
-from klamm.client.group.coordinator import Coordinator
 from klamm.client.group.handover import Handover
 from klamm.client.group.interest import Interest
 from klamm.client.group.offsets import Offsets
@@ -47,8 +47,9 @@ class GroupMember:
         self._subscriptions = subscriptions
         self._wake = wake
         self.failure: ClientError | None = None
-        self._turns = Turns(wake)
-        self._coordinator = Coordinator(cluster, config.group_id)
+        self.wants_turn = False  # no property: the consumer looks at it for every record
+        self._turns = Turns(self._set_wants_turn)
+        self._coordinator = Coordinator(cluster, Kind.GROUP, config.group_id, config.default_api_timeout_ms)
         self._offsets = Offsets(cluster, self._coordinator, self._commits_as)
         self._interest = Interest(cluster, subscriptions)
         self._handover = Handover(
@@ -86,9 +87,10 @@ class GroupMember:
 
     # What the consumer asks.
 
-    @property
-    def wants_turn(self) -> bool:
-        return self._turns.wanted
+    def _set_wants_turn(self, wanted: bool) -> None:
+        self.wants_turn = wanted
+        if wanted:
+            self._wake()
 
     async def turn(self) -> None:
         await self._turns.run()

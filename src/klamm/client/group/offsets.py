@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from klamm.client.cluster import Cluster
+from klamm.client.coordinators import Coordinator
 from klamm.client.errors import BrokerSaid, ClientError, CommitFailed, error_code
-from klamm.client.group.coordinator import Coordinator
 from klamm.client.membership import GroupMetadata, Offset
 from klamm.client.retrying import Retrying
 from klamm.core.errors import ErrorCode
@@ -120,13 +120,13 @@ class Offsets:
             )
         request = OffsetCommitRequest(
             group_id=who.group_id,
-            generation_id_or_member_epoch=who.generation,
+            generation_id_or_member_epoch=who.generation_id,
             member_id=who.member_id,
-            group_instance_id=who.instance_id,
+            group_instance_id=who.group_instance_id,
             topics=list(topics.values()),
         )
         version = await self._coordinator.version(OffsetCommitRequest, at_most=LAST_WITH_NAMES)
-        answer: OffsetCommitResponse = await self._coordinator.ask(request, version=version)
+        answer: OffsetCommitResponse = await self._coordinator.ask_once(request, version=version)
         return answer
 
     def _judge(self, left: dict[TopicPartition, Offset], answer: OffsetCommitResponse) -> ClientError | None:
@@ -145,7 +145,7 @@ class Offsets:
                     raise CommitFailed(code, self._identity().group_id)
                 said = BrokerSaid(code, str(place))
                 if code is ErrorCode.STALE_MEMBER_EPOCH:
-                    if self._identity().generation <= 0:
+                    if self._identity().generation_id <= 0:
                         raise CommitFailed(code, self._identity().group_id)
                     said.retriable = True  # the epoch went up in between; the next try has the new one
                 if trouble is None or not said.retriable:
@@ -176,7 +176,7 @@ class Offsets:
             request = OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=version >= _STABLE)
         else:
             request = OffsetFetchRequest(groups=[self._group_question(by_topic)], require_stable=True)
-        answer: OffsetFetchResponse = await self._coordinator.ask(request, version=version)
+        answer: OffsetFetchResponse = await self._coordinator.ask_once(request, version=version)
         return self._read(answer, version, places)
 
     def _group_question(self, by_topic: Mapping[str, list[int]]) -> OffsetFetchRequestGroup:
@@ -184,7 +184,7 @@ class Offsets:
         return OffsetFetchRequestGroup(
             group_id=who.group_id,
             member_id=who.member_id or None,
-            member_epoch=who.generation,
+            member_epoch=who.generation_id,
             topics=[OffsetFetchRequestTopics(name=name, partition_indexes=found) for name, found in by_topic.items()],
         )
 

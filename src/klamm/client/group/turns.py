@@ -20,32 +20,32 @@ class _Job(NamedTuple):
 
 
 class Turns:
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    """`tell` hears whether there is something to do, whenever that has changed."""
+
+    def __init__(self, tell: Callable[[bool], None]) -> None:
+        self._tell = tell
         self._waiting: deque[_Job] = deque()
         self.taken = 0
         """Goes up with every turn: a sign of life."""
-
-    @property
-    def wanted(self) -> bool:
-        return bool(self._waiting)
 
     async def ask(self, work: Work) -> None:
         """Have this done by the application's next turn. Returns when it is; what it raises is the application's."""
         job = _Job(work, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
-        self._wake()
+        self._tell(True)
         try:
             await job.done
         finally:
             if job in self._waiting:  # given up before its turn
                 self._waiting.remove(job)
+                self._tell(bool(self._waiting))
 
     async def run(self) -> None:
         """The application is here."""
         self.taken += 1
         while self._waiting:
             job = self._waiting.popleft()
+            self._tell(bool(self._waiting))
             try:
                 await job.work()
             finally:

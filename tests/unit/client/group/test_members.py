@@ -69,7 +69,7 @@ async def test_a_broker_that_is_killed_and_comes_back_changes_nothing(
     second.subscribe("t")
     await until_shared(6, first, second)
     before = first.mine, second.mine, len(first.history), len(second.history)
-    generation = first.member.metadata().generation
+    generation = first.member.metadata().generation_id
     place = TopicPartition("t", min(first.mine))
     await first.member.commit({place: Offset(7, 0, "note")})
     broker.kill()
@@ -83,7 +83,7 @@ async def test_a_broker_that_is_killed_and_comes_back_changes_nothing(
     while broker.request_count("Heartbeat") + broker.request_count("ConsumerGroupHeartbeat") < beats + 4:
         await asyncio.sleep(0.02)
     assert (first.mine, second.mine, len(first.history), len(second.history)) == before
-    assert first.member.metadata().generation == generation
+    assert first.member.metadata().generation_id == generation
     await first.close()
     await second.close()
 
