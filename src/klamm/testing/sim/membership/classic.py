@@ -37,6 +37,7 @@ class ClassicMember(GroupMember):
         self._protocols = self._rng.sample(("range", "roundrobin"), 2)
         self._generation = -1
         self._dealt = 0
+        self._dealt_partitions = 0  # how many there were when it last led
 
     def epoch(self) -> int:
         return self._generation
@@ -103,6 +104,7 @@ class ClassicMember(GroupMember):
             await pause(self._rng, 5.0)  # too late, perhaps
         deals = joined.leader == self.member_id and not joined.skip_assignment
         assignments = self._deal(joined) if deals else []
+        self._dealt_partitions = len(self._group.topic.partitions) if deals else 0
         request = SyncGroupRequest(
             group_id=self._group.id,
             generation_id=self._generation,
@@ -178,6 +180,8 @@ class ClassicMember(GroupMember):
             raise Out("it died")
         elif self.wants(0.03):
             raise Out("it wants a rebalance")
+        elif 0 < self._dealt_partitions < len(self._group.topic.partitions):
+            raise Out("there are more partitions to deal out")
 
     async def _leave(self) -> None:
         self._away()

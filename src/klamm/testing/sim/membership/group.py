@@ -17,7 +17,7 @@ class Group:
         self.id = group_id
         self.topic = topic
         self.steps = Steps()
-        self.offsets = [CommittedOffset(f"{group_id}: {partition}") for partition in topic.partitions]
+        self.offsets: list[CommittedOffset] = []
         self.generations = Generations(group_id)
         self.ownership = Ownership(group_id, self.steps)
         self.members: list[GroupMember] = []
@@ -27,7 +27,14 @@ class Group:
         self.asked = False  # somebody has tried to commit
         self._flushed = flushed
         self._durable = 0
-        self._processed: list[set[int]] = [set() for _ in topic.partitions]
+        self._processed: list[set[int]] = []
+        self.grow()
+
+    def grow(self) -> None:
+        """As many partitions as the topic has now."""
+        for partition in self.topic.partitions[len(self.offsets) :]:
+            self.offsets.append(CommittedOffset(f"{self.id}: {partition}"))
+            self._processed.append(set())
 
     # ---- what is durable
 

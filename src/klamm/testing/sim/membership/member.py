@@ -205,6 +205,11 @@ class GroupMember:
 
     # ---- coming and going
 
+    def calm_down(self) -> None:
+        """Stay from now on; over a new connection, since the old one may be one into nowhere."""
+        self.calm = True
+        self._link.drop()
+
     async def be_silent(self) -> None:
         """And then go on as if nothing had been; the others may have by now what it takes for its own."""
         self._lab.note(self.name, "is silent")
@@ -219,6 +224,8 @@ class GroupMember:
 
     async def haunt(self) -> None:
         """Commit as the one that it was, once more. Whether that may be is for `granted` to say."""
+        if not self._offsets:
+            return  # it gave up all it had before it could die
         try:
             await self._commit(self._rng.choice(sorted(self._offsets)))
         except Lost as lost:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from klamm.testing.sim.broker.admin import Admin
 from klamm.testing.sim.broker.client import Client
 from klamm.testing.sim.broker.lab import Lab, error_code
-from klamm.testing.sim.broker.model import Violation
+from klamm.testing.sim.broker.model import PartitionModel, Violation
 from klamm.testing.sim.broker.producer import IdempotentProducer
 from klamm.testing.sim.broker.scenario import LIMIT_S, Scenario, remarks
 from klamm.testing.sim.membership import classic, consumer
@@ -22,6 +22,7 @@ from klamm.testing.sim.membership.member import AGAIN, PATIENCE_S, GroupMember
 from klamm.testing.sim.membership.offsets import committed, fetch_request
 from klamm.testing.sim.world import World
 from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
 OPTIONS: Final = {
     "offsets.topic.num.partitions": "2",
@@ -57,6 +58,7 @@ class GroupScenario(Scenario):
             self.options["log.flush.interval.messages"] = "1"
         self.longest_life_s = 8.0
         self.groups: list[Group] = []
+        self._cast = asyncio.Event()  # all members are there
         self._feeding = Lab(world)  # ends before the rest does
         self._feeding.model, self._feeding.gate = self.lab.model, self.lab.gate
 
@@ -73,6 +75,7 @@ class GroupScenario(Scenario):
             self.groups.append(group)
             for j in range(rng.randint(1, 5)):
                 self.act(kind(self.lab, group, f"member-{i}-{j}").run())
+        self._cast.set()
 
     async def look(self, *, power_lost: bool) -> None:
         await super().look(power_lost=power_lost)
@@ -110,18 +113,36 @@ class GroupScenario(Scenario):
             group.everything_is_durable()
 
     async def settle(self) -> None:
+        await asyncio.wait_for(self._cast.wait(), PATIENCE_S)
         self._feeding.end()
         for group in self.groups:
             for member in group.members:
-                member.calm = True
+                member.calm_down()
         await self._find_together()
         for group in self.groups:
             group.check_delivery()
+        await self._grow()
+        await self._find_together()
+        for group in self.groups:
             group.lose_one()
         await self._find_together()
         for group in self.groups:
             if group.lost is not None:
                 await group.lost.haunt()
+
+    async def _grow(self) -> None:
+        """One partition more, of which the members have to hear."""
+        for topic in self.lab.model.topics:
+            count = len(topic.partitions) + 1
+            client = await self.lab.connect("admin")
+            wanted = CreatePartitionsTopic(name=topic.name, count=count, assignments=None)
+            answer = await client.call(CreatePartitionsRequest(topics=[wanted], timeout_ms=5_000), 3)
+            if code := error_code(answer.results[0].error_code):
+                raise Violation(f"{topic.name}: no partition more: {code.name}")
+            client.close()
+            topic.partitions.append(PartitionModel(topic, count - 1))
+        for group in self.groups:
+            group.grow()
 
     async def _find_together(self) -> None:
         until = asyncio.get_running_loop().time() + PATIENCE_S
