@@ -22,22 +22,22 @@ from klamm.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupReques
 
 SESSION_MS: Final = 2000
 _JOIN_S: Final = 15.0  # longer than any rebalance lasts
-_FIRST_STATIC: Final = 5
 _PROTOCOL_TYPE: Final = "consumer"
 
 
 class ClassicMember(GroupMember):
     def __init__(self, lab: Lab, group: Group, name: str) -> None:
         super().__init__(lab, group, name)
-        versions = (5, 7, 9) if self._instance_id is not None else (3, 4, 7, 9)
-        self._join_version = self._rng.choice(versions)
+        # Before version 9 a leader that is back under its instance id is not told that it leads (KIP-814), and then
+        # nobody watches out for new partitions.
+        self._join_version = 9 if self._instance_id is not None else self._rng.choice((3, 4, 7, 9))
         self._rebalance_ms = self._rng.choice((1000, 3000))
         # All know the same ones: a group's record has only the one that was chosen, and after a restart a member that
         # does not know it is refused until the others join again. That is how Kafka has it too.
         self._protocols = self._rng.sample(("range", "roundrobin"), 2)
         self._generation = -1
         self._dealt = 0
-        self._dealt_partitions = 0  # how many there were when it last led
+        self._known_partitions = 0  # how many there were when it became the leader; 0: it is none
 
     def epoch(self) -> int:
         return self._generation
@@ -102,9 +102,10 @@ class ClassicMember(GroupMember):
     async def _sync(self, joined: JoinGroupResponse) -> bool:
         if self.wants(0.08):
             await pause(self._rng, 5.0)  # too late, perhaps
-        deals = joined.leader == self.member_id and not joined.skip_assignment
+        leads = joined.leader == self.member_id
+        deals = leads and not joined.skip_assignment
         assignments = self._deal(joined) if deals else []
-        self._dealt_partitions = len(self._group.topic.partitions) if deals else 0
+        self._known_partitions = len(self._group.topic.partitions) if leads else 0
         request = SyncGroupRequest(
             group_id=self._group.id,
             generation_id=self._generation,
@@ -180,7 +181,7 @@ class ClassicMember(GroupMember):
             raise Out("it died")
         elif self.wants(0.03):
             raise Out("it wants a rebalance")
-        elif 0 < self._dealt_partitions < len(self._group.topic.partitions):
+        elif 0 < self._known_partitions < len(self._group.topic.partitions):
             raise Out("there are more partitions to deal out")
 
     async def _leave(self) -> None:
