@@ -129,9 +129,9 @@ class KafkaPython:
         )
 
     def poll(self) -> None:
-        """For longer than a heartbeat takes to come round: kafka-python throws away a join that a poll did not see end,
-        and joins again. A leader that does so starts a rebalance, and two members in one thread go on like that."""
-        for records in self.consumer.poll(timeout_ms=300).values():
+        """For a shorter time than a join takes: kafka-python then joins again, over the same connection, and must find the
+        rebalance over, not begin another one."""
+        for records in self.consumer.poll(timeout_ms=20).values():
             self.values += [record.value for record in records]
 
     @property

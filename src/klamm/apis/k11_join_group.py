@@ -1,12 +1,14 @@
 """JoinGroup (key 11), versions 0-9: enter a classic group, or the next generation of it.
 
 Unusual: the answer comes when the rebalance is over, which may take minutes. From v4 on, a new member is first given an
-id and asked to come back with it; from v9 on, a leader may be told to keep the assignment as it is.
+id and asked to come back with it; from v9 on, a leader may be told to keep the assignment as it is. While a member
+waits, nothing else of its connection is handled, as with Kafka: a client that loses patience and joins again
+(kafka-python does) must find the rebalance over, and not begin another one.
 """
 
 from __future__ import annotations
 
-from klamm.apis.api import Answer, Api, Context, Operation, ResourceType
+from klamm.apis.api import Answer, Api, Context, Operation, Pending, ResourceType
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -32,11 +34,14 @@ def handle(ctx: Context, request: JoinGroupRequest) -> Answer:
         ctx.api_version,
         request.reason,
     )
-    return ctx.broker.groups.call(
+    answer = ctx.broker.groups.call(
         request.group_id,
         lambda machine, reply, now: machine.classic.join(joining, reply, now),
         lambda code: _error(request, code),
     )
+    if isinstance(answer, Pending):
+        answer.alone = True
+    return answer
 
 
 def _check(ctx: Context, request: JoinGroupRequest) -> ErrorCode:

@@ -5,7 +5,7 @@ Unusual: the answer of all others comes with the leader's request. From v5 on, m
 
 from __future__ import annotations
 
-from klamm.apis.api import Answer, Api, Context, Operation, ResourceType
+from klamm.apis.api import Answer, Api, Context, Operation, Pending, ResourceType
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -17,7 +17,7 @@ def handle(ctx: Context, request: SyncGroupRequest) -> Answer:
     if error:
         return SyncGroupResponse(error_code=error)
     assignments = {one.member_id: one.assignment for one in request.assignments}
-    return ctx.broker.groups.call(
+    answer = ctx.broker.groups.call(
         request.group_id,
         lambda machine, reply, now: machine.classic.sync(
             request.group_id,
@@ -31,6 +31,9 @@ def handle(ctx: Context, request: SyncGroupRequest) -> Answer:
         ),
         lambda code: SyncGroupResponse(error_code=code),
     )
+    if isinstance(answer, Pending):
+        answer.alone = True
+    return answer
 
 
 def _check(ctx: Context, request: SyncGroupRequest) -> ErrorCode:

@@ -17,12 +17,14 @@ class Pending:
     """A response that comes later. The handler sets it once; the server takes it with `then`, on the loop.
 
     `cancel` is the server's: the connection is gone, nobody will read the answer, whatever was held for it can go.
+    `alone`: until it is answered, the connection's next requests are left unread.
     """
 
-    __slots__ = ("_callback", "_on_cancel", "_response", "done")
+    __slots__ = ("_callback", "_on_cancel", "_response", "alone", "done")
 
     def __init__(self, on_cancel: Callable[[], None] | None = None) -> None:
         self.done = False
+        self.alone = False
         self._response: Response | None = None
         self._callback: Callable[[Response], None] | None = None
         self._on_cancel = on_cancel

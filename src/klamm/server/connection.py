@@ -203,6 +203,8 @@ class Connection(asyncio.BufferedProtocol):
         waiting = len(outbox.slots)
         if not waiting:
             return False  # nothing of ours is in flight: one request may always be read
+        if outbox.slots[-1].alone:
+            return True  # nothing comes after it, so it is the last
         in_flight = self._shared.in_flight
         return (
             waiting >= limits.max_in_flight_per_connection

@@ -241,6 +241,7 @@ class _Call:
         slot = self._slot = self._connection.outbox.reserve(frame_bytes)
         if isinstance(answer, Pending):
             slot.cancel = answer.cancel
+            slot.alone = answer.alone
             answer.then(self._respond)
             return
         # It has not begun to run, and will look at its request when it does.

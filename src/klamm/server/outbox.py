@@ -20,9 +20,10 @@ _BATCH_BYTES = 64 * 1024
 class Slot:
     """The place of one answer. `cancel` is called if the connection goes before it is filled."""
 
-    __slots__ = ("cancel", "held", "held_bytes", "outbox", "parts", "request_bytes")
+    __slots__ = ("alone", "cancel", "held", "held_bytes", "outbox", "parts", "request_bytes")
 
     def __init__(self, outbox: Outbox, request_bytes: int) -> None:
+        self.alone = False  # no other request is to be handled before it is filled
         self.outbox: Outbox | None = outbox  # None: the connection is gone
         self.request_bytes = request_bytes
         self.parts: list[Part] | None = None  # None: not ready; empty: ready, and nothing is sent

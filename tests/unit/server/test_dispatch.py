@@ -186,6 +186,24 @@ async def test_a_pending_answer_keeps_its_place(serve: Any, bench: Bench) -> Non
     assert decode_response(HeartbeatResponse, await client.receive(), 4) == (2, HeartbeatResponse())
 
 
+async def test_nothing_is_handled_behind_a_pending_answer_that_wants_to_be_alone(serve: Any, bench: Bench) -> None:
+    place = await serve(bench.dispatcher)
+    client, other = await place.connect(), await place.connect()
+    pending = Pending()
+    pending.alone = True
+    bench.on_heartbeat = lambda request: pending if request.group_id == "join" else HeartbeatResponse()
+    client.send(heartbeat(4, 1, "join"), heartbeat(4, 2))
+    await place.until(lambda: len(bench.contexts) == 1)
+    client.send(heartbeat(4, 3))
+    other.send(heartbeat(4, 1))
+    await other.receive()  # by now the broker has had its chance
+    assert len(bench.contexts) == 2
+    pending.set(HeartbeatResponse(error_code=9))
+    assert decode_response(HeartbeatResponse, await client.receive(), 4) == (1, HeartbeatResponse(error_code=9))
+    for expected in (2, 3):
+        assert decode_response(HeartbeatResponse, await client.receive(), 4) == (expected, HeartbeatResponse())
+
+
 async def test_a_pending_answer_that_is_set_already_leaves_at_once(serve: Any, bench: Bench) -> None:
     place = await serve(bench.dispatcher)
     client = await place.connect()
