@@ -135,6 +135,8 @@ class ClientConfig(ConnectionOptions):
     def _check(self) -> None:
         self.check_security()
         self.addresses()
+        if self.group_id and self.group_protocol == "classic" and self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError("heartbeat.interval.ms must be less than session.timeout.ms, a third of it at most.")
         if self.transactional_id and not (self.enable_idempotence and self.acks in ("all", "-1")):
             raise ConfigError("transactional.id needs enable.idempotence=true and acks=all.")
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > MAX_IDEMPOTENT_IN_FLIGHT:

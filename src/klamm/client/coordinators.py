@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.client.errors import BrokerSaid, ClientError, error_code
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from klamm.client.cluster import Cluster
 
 _FIRST_WITH_MANY_KEYS: Final = 4
+_MARKERS_S: Final = 0.02
+"""How long to wait while the last transaction is being completed: that is a matter of milliseconds."""
 _MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -64,7 +67,8 @@ class Coordinator:
                 return answer, code
             if code in _MOVED:
                 self._node = None
-            await retrying.pause(BrokerSaid(code, self._key))
+            soon = code is ErrorCode.CONCURRENT_TRANSACTIONS
+            await retrying.pause(BrokerSaid(code, self._key), at_most_s=_MARKERS_S if soon else inf)
 
     async def ask_once(
         self,

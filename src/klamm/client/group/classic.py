@@ -62,6 +62,8 @@ class ClassicMember:
         self.member_id = NO_MEMBER
         self.generation = NO_GENERATION
         self.assignor: Assignor = assignors[0]
+        self.prepares = False
+        """It knows that it has to join again, and gives up first what it must."""
         self.last: tuple[TopicPartition, ...] = ()
         self.last_generation = NO_GENERATION
 
@@ -73,6 +75,7 @@ class ClassicMember:
         held = list(owned)
         assert self.cooperative or not held, "partitions are kept over a rebalance that everybody gives up all for"
         self.phase = Phase.JOINING
+        self.prepares = False
         protocols = []
         for assignor in self.assignors.values():
             told = assignor.user_data(topics, self.last, self.last_generation)
@@ -203,7 +206,7 @@ class ClassicMember:
         if code is ErrorCode.NONE:
             return Verdict.FINE
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
-            return Verdict.REJOIN
+            return Verdict.FINE if self.prepares else Verdict.REJOIN
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self.reset(keep_id=code is ErrorCode.ILLEGAL_GENERATION)
             return Verdict.OUT

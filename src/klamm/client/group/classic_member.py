@@ -16,12 +16,11 @@ from klamm.client.assignors import Assignment, resolve
 from klamm.client.cluster import Cluster
 from klamm.client.errors import BrokerSaid, ClientError, error_code
 from klamm.client.group.classic import ClassicMember, Terms
-from klamm.client.group.member import GroupMember
+from klamm.client.group.member import LEAST_INTERVAL_S, GroupMember, shown
 from klamm.client.group.verdict import Verdict
 from klamm.client.membership import GroupMetadata
 from klamm.client.nodes import Lane
 from klamm.client.subscription import Mode, Subscriptions
-from klamm.core.ids import TopicPartition
 from klamm.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.wire.messages.k13_leave_group import LeaveGroupRequest
 
@@ -100,6 +99,7 @@ class Classic(GroupMember):
     async def _round(self) -> bool:
         """Whether it came to its end; if not, another one is due at once. Raises what a pause may help against."""
         member = self._member
+        member.prepares = True
         topics = self._topics = await self._interest.topics()
         await self._give_up_before(topics)
         answer = await self._join(member.join_request(topics, self._handover.owned, self._why))
@@ -109,7 +109,7 @@ class Classic(GroupMember):
         if not synced:
             return False
         given = frozenset(member.last)
-        log.info("Group %s, generation %d: assigned %s.", self._config.group_id, member.generation, _shown(given))
+        log.info("Group %s, generation %d: assigned %s.", self._config.group_id, member.generation, shown(given))
         going = self._handover.owned - given
         await self._handover.revoke(going)
         if not member.is_in:
@@ -199,7 +199,8 @@ class Classic(GroupMember):
             log.warning("Group %s went on without this member; it joins again.", self._config.group_id)
             self._subscriptions.hold(self._handover.owned)
             self._wake()
-            self._rejoin("the group went on without this member")
+            if not self._member.prepares:
+                self._rejoin("the group went on without this member")
         else:
             self._goes_on(verdict, answer.error_code)
 
@@ -208,7 +209,8 @@ class Classic(GroupMember):
         came or went, are the leader's."""
         missing = self._led is not None and len(self._led) < len(self._led_topics)
         while True:
-            await asyncio.sleep(MISSING_TOPIC_S if missing else self._config.metadata_max_age_ms / 1000)
+            age_s = max(self._config.metadata_max_age_ms / 1000, LEAST_INTERVAL_S)
+            await asyncio.sleep(min(age_s, MISSING_TOPIC_S) if missing else age_s)
             try:
                 if self._subscriptions.mode is Mode.PATTERN and await self._interest.topics() != self._topics:
                     self._rejoin("other topics match the pattern")
@@ -222,7 +224,3 @@ async def _end(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-
-
-def _shown(places: frozenset[TopicPartition]) -> str:
-    return ", ".join(map(str, sorted(places))) or "nothing"

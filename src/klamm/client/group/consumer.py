@@ -136,10 +136,13 @@ class ConsumerMember:
         self._has_reached = True
         self._turn += 1
 
+    def is_news(self, places: Ids) -> bool:
+        """Whether having these would change anything. The first time it does, also if there are none."""
+        return places != self.owned or not self._has_reached
+
     @property
     def is_on_its_way(self) -> bool:
-        """Whether there is a target to be reached. The first one is, also if it is empty."""
-        return self.is_in and self.target is not None and (self.target != self.owned or not self._has_reached)
+        return self.is_in and self.target is not None and self.is_news(self.target)
 
     @property
     def has_news(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 from klamm.client.cluster import Cluster
 from klamm.client.errors import BrokerSaid, ClientError, UnsupportedVersion, error_code
 from klamm.client.group.consumer import CLIENT_NAMES_ITSELF, ConsumerMember, Terms, Wish, resolve
-from klamm.client.group.member import GroupMember
+from klamm.client.group.member import GroupMember, shown
 from klamm.client.group.verdict import Verdict
 from klamm.client.membership import GroupMetadata
 from klamm.client.nodes import Lane
@@ -24,7 +24,7 @@ from klamm.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartb
 
 FIRST_INTERVAL_MS: Final = 5_000
 """Until the coordinator has said how often it wants to hear of us."""
-NAMES_AGAIN_S: Final = 0.1
+NAMES_AGAIN_S: Final = 0.5
 """After how long to look again for the name of a topic that was assigned and is not known."""
 
 log = logging.getLogger("klamm.client")
@@ -42,8 +42,9 @@ class Modern(GroupMember):
             config.group_remote_assignor or None,
         )
         self._member = ConsumerMember(terms, uuid_text(cluster.env.uuid()), FIRST_INTERVAL_MS)
-        self._matched: frozenset[str] = frozenset()
-        self._matched_at: float | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._looked_at: float | None = None
+        """When the topics were looked up; None: they have to be, before the next heartbeat."""
         self._reconciling: asyncio.Task[None] | None = None
 
     def metadata(self) -> GroupMetadata:
@@ -56,7 +57,7 @@ class Modern(GroupMember):
         return self._member.is_in
 
     def _subscription_changed(self) -> None:
-        self._matched_at = None
+        self._looked_at = None
         self._news.set()
 
     async def _say_goodbye(self, why: str) -> None:
@@ -68,9 +69,19 @@ class Modern(GroupMember):
 
     async def _belong(self) -> None:
         try:
+            if not self._member.is_in:  # it left, and what it had with it
+                await self._handover.lose(self._handover.owned)
             while True:
                 self._news.clear()
-                if await self._beat():
+                try:
+                    fine = await self._beat()
+                except ClientError as error:
+                    if not error.retriable:
+                        raise
+                    log.info("A heartbeat in group %s failed: %s", self._config.group_id, error)
+                    await asyncio.sleep(self._backoff.next_s())
+                    continue
+                if fine:
                     self._backoff.reset()
                     self._start_reconciling()
                     await self._nap(self._member.interval_ms / 1000)
@@ -119,19 +130,17 @@ class Modern(GroupMember):
             raise UnsupportedVersion(error.text, "Use group.protocol=classic with this cluster.") from None
 
     async def _wish(self, version: int) -> Wish:
+        """A pattern that is text is for the broker. What is compiled is looked up here, now and then."""
         subscribed = self._subscriptions
-        if subscribed.mode is not Mode.PATTERN:
-            if self._matched_at is None:
-                self._matched_at = 0.0
-                await self._interest.topics()  # only so that missing ones are made
-            return Wish(subscribed.topics)
-        if isinstance(subscribed.pattern, str) and version >= CLIENT_NAMES_ITSELF:
+        by_pattern = subscribed.mode is Mode.PATTERN
+        if by_pattern and isinstance(subscribed.pattern, str) and version >= CLIENT_NAMES_ITSELF:
             return Wish(frozenset(), subscribed.pattern)
         now = self._cluster.env.clock.monotonic()
-        if self._matched_at is None or now - self._matched_at > self._config.metadata_max_age_ms / 1000:
-            self._matched = await self._interest.topics()
-            self._matched_at = now
-        return Wish(self._matched)
+        looked_at = self._looked_at
+        if looked_at is None or (by_pattern and now - looked_at > self._config.metadata_max_age_ms / 1000):
+            self._topics = await self._interest.topics()
+            self._looked_at = now
+        return Wish(self._topics)
 
     # The way to the target.
 
@@ -147,23 +156,35 @@ class Modern(GroupMember):
 
     def _reconciled(self, task: asyncio.Task[None]) -> None:
         self._reconciling = None
-        self._news.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.info("Group %s: the assignment is not taken over yet: %s", self._config.group_id, error)
-            if not isinstance(error, ClientError):
-                self._fail(ClientError(f"The member of group {self._config.group_id} broke: {error!r}."))
-                raise error  # to the loop's handler: this is a bug of ours
+            self._fail(ClientError(f"The member of group {self._config.group_id} broke: {error!r}."))
+            raise error  # to the loop's handler: this is a bug of ours
 
     async def _reconcile(self) -> None:
-        target = self._member.target
-        assert target is not None
-        names = await self._interest.names({topic_id for topic_id, _ in target})
-        known, unknown = resolve(target, names)
-        places = {TopicPartition(names[topic_id], partition) for topic_id, partition in known}
-        await self._handover.revoke(self._handover.owned - places)
-        if not self._member.is_in:
-            return
-        await self._handover.adopt(places)
-        self._member.reached(known)
-        if unknown:  # a topic that is too new for the broker that was asked
-            await asyncio.sleep(NAMES_AGAIN_S)
+        while self._member.is_on_its_way:
+            try:
+                done = await self._step()
+            except ClientError as error:
+                if not error.retriable:
+                    self._fail(error)
+                    return
+                log.info("Group %s: the assignment is not taken over yet: %s", self._config.group_id, error)
+                done = False
+            if not done:
+                await asyncio.sleep(NAMES_AGAIN_S)
+
+    async def _step(self) -> bool:
+        """As near to the target as names of topics are known. Whether they all are: a topic may be too new for the
+        broker that was asked."""
+        member = self._member
+        assert member.target is not None
+        names = await self._interest.names({topic_id for topic_id, _ in member.target})
+        known, unknown = resolve(member.target, names)
+        if member.is_news(known):
+            places = {TopicPartition(names[topic_id], partition) for topic_id, partition in known}
+            log.info("Group %s, epoch %d: assigned %s.", self._config.group_id, member.epoch, shown(places))
+            await self._handover.revoke(self._handover.owned - places)
+            await self._handover.adopt(places)
+            member.reached(known)
+            self._news.set()
+        return not unknown

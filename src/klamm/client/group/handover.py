@@ -81,12 +81,16 @@ class Handover:
         """Called directly when the application itself ends its membership."""
         if not self._is_member():  # it was thrown out while this waited
             await self._tell_lost(places)
-            return
-        try:
-            await self._commit_positions()
-            await _call(self._listener.revoked, places)
-        finally:
-            self._drop(places)
+        elif going := self._still(places):
+            try:
+                await self._commit_positions()
+                await _call(self._listener.revoked, going)
+            finally:
+                self._drop(going)
+
+    def _still(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        """Without those that went while this waited for its turn: each is told of once."""
+        return [place for place in places if place in self._states]
 
     async def _commit_positions(self) -> None:
         if self._commit is None:
@@ -104,14 +108,15 @@ class Handover:
 
     async def _tell_lost(self, places: list[TopicPartition]) -> None:
         listener = self._listener
-        try:
-            await _call(listener.lost or listener.revoked, places)
-        finally:
-            self._drop(places)
+        if gone := self._still(places):
+            try:
+                await _call(listener.lost or listener.revoked, gone)
+            finally:
+                self._drop(gone)
 
     async def _tell_assigned(self, callback: Callback, places: list[TopicPartition]) -> None:
-        # Released first: the callback may ask for positions, which then have to be looked up. The application is in here,
-        # so it gets no records before it is out again.
+        # Released first: the callback may ask for positions, which then have to be looked up. The application is in
+        # here, so it gets no records before it is out again.
         self._subscriptions.release(places)
         self._wake()
         await _call(callback, places)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CLOSE_TIMEOUT_MS: Final = 10_000
 """How long closing waits for a coordinator, for the last commit and for leaving each."""
+LEAST_INTERVAL_S: Final = 0.01
+"""What is done regularly is not done more often, whatever an option says."""
 WATCH_STEPS: Final = 8
 """The application is looked for so many times in max.poll.interval.ms, and is asked for when half of them are over."""
 
@@ -65,6 +67,7 @@ class GroupMember:
         self._committed: dict[TopicPartition, Offset] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._belonging: asyncio.Task[None] | None = None
+        self._quitting: asyncio.Task[None] | None = None
         self._closed = False
 
     # For a protocol to fill.
@@ -137,18 +140,30 @@ class GroupMember:
         if tasks:
             await asyncio.wait(tasks)
         try:
+            if self._quitting is not None:
+                await asyncio.wait((self._quitting,))
+            await self._turns.settle()
+            await self._settle_commits()
             await self._give_back("the consumer was closed")
         finally:
             await self._offsets.close()
 
+    async def _settle_commits(self) -> None:
+        """What was to be committed soon, and automatically of partitions chosen by hand. (What the group assigned is
+        committed when it is given up.)"""
+        if not self._handover.owned:
+            self._commit_positions()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+                await self._offsets.settle()
+        except TimeoutError:
+            log.warning("Offsets of group %s could not be committed in time.", self._config.group_id)
+
     # The background.
 
     def _start(self) -> None:
-        running = [task for task in self._tasks if not task.done()]
-        if len(running) == len(self._tasks) and running:
+        if self._tasks:
             return
-        for task in running:
-            task.cancel()
         work = [self._main(), self._watch_application()]
         if self._config.enable_auto_commit:
             work.append(self._commit_regularly())
@@ -174,7 +189,7 @@ class GroupMember:
         while True:
             if self._quits:
                 self._quits = False
-                await self._give_back("the application unsubscribed")
+                await self._quit()
             if self._absent or not self._subscriptions.is_subscribed:
                 self._news.clear()
                 await self._news.wait()
@@ -190,20 +205,33 @@ class GroupMember:
             if not isinstance(error, ClientError):
                 raise error
             if not error.retriable:
-                log.error("The membership in group %s ends: %s", self._config.group_id, error)
-                self._fail(error)
-                return
+                await self._wait_after(error)
+                continue
             log.info("The member of group %s tries again: %s", self._config.group_id, error)
             await asyncio.sleep(self._backoff.next_s())
+
+    async def _wait_after(self, error: ClientError) -> None:
+        """The application gets to hear of it, and may subscribe to something else."""
+        log.error("The membership in group %s ends: %s", self._config.group_id, error)
+        self._fail(error)
+        self._subscriptions.hold(self._handover.owned)
+        await self._leave("the member failed")
+        while self.failure is not None:
+            self._news.clear()
+            await self._news.wait()
+
+    async def _quit(self) -> None:
+        """A task of its own, which goes to its end. What a callback raises in it has nobody else to go to."""
+        self._quitting = asyncio.ensure_future(self._give_back("the application unsubscribed"))
+        await asyncio.wait((self._quitting,))
+        if (error := self._quitting.exception()) is not None:
+            log.error("Giving back the partitions of group %s failed.", self._config.group_id, exc_info=error)
+        self._quitting = None
 
     async def _give_back(self, why: str) -> None:
         """What the application no longer wants: commit, callbacks, and goodbye. Not in its turn: it asked for this."""
         try:
-            if owned := sorted(self._handover.owned):
-                await self._handover.give_up(owned)
-            elif self._closed:
-                self._commit_positions()
-                await self._offsets.settle()
+            await self._handover.give_up(sorted(self._handover.owned))
         finally:
             await self._leave(why)
 
@@ -219,7 +247,7 @@ class GroupMember:
 
     async def _commit_regularly(self) -> None:
         while True:
-            await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
+            await asyncio.sleep(max(self._config.auto_commit_interval_ms / 1000, LEAST_INTERVAL_S))
             await self._turns.ask(self._commit_in_turn)
 
     async def _commit_in_turn(self) -> None:
@@ -281,3 +309,7 @@ class GroupMember:
 
 async def _nothing() -> None:
     """A turn for its own sake."""
+
+
+def shown(places: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(places))) or "nothing"

@@ -47,9 +47,11 @@ log = logging.getLogger("klamm.client")
 
 
 class Offsets:
-    """`identity` says as whom to commit, each time anew: an epoch may have changed while a commit waited."""
+    """`identity` says as whom to commit, each time anew: an epoch may have changed while a commit waited. It raises
+    `CommitFailed` for one that should be a member and is not."""
 
     def __init__(self, cluster: Cluster, coordinator: Coordinator, identity: Callable[[], GroupMetadata]) -> None:
+        self._group_id = cluster.config.group_id
         self._cluster = cluster
         self._coordinator = coordinator
         self._identity = identity
@@ -142,11 +144,11 @@ class Offsets:
                 if code in _FIND_AGAIN:
                     self._coordinator.forget()
                 if code in _NO_MEMBER:
-                    raise CommitFailed(code, self._identity().group_id)
+                    raise CommitFailed(code, self._group_id)
                 said = BrokerSaid(code, str(place))
                 if code is ErrorCode.STALE_MEMBER_EPOCH:
                     if self._identity().generation_id <= 0:
-                        raise CommitFailed(code, self._identity().group_id)
+                        raise CommitFailed(code, self._group_id)
                     said.retriable = True  # the epoch went up in between; the next try has the new one
                 if trouble is None or not said.retriable:
                     trouble = said
@@ -170,17 +172,19 @@ class Offsets:
         by_topic: dict[str, list[int]] = {}
         for topic, partition in places:
             by_topic.setdefault(topic, []).append(partition)
-        group_id = self._identity().group_id
         if version < MANY_GROUPS:
             topics = [OffsetFetchRequestTopic(name=name, partition_indexes=found) for name, found in by_topic.items()]
-            request = OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=version >= _STABLE)
+            request = OffsetFetchRequest(group_id=self._group_id, topics=topics, require_stable=version >= _STABLE)
         else:
             request = OffsetFetchRequest(groups=[self._group_question(by_topic)], require_stable=True)
         answer: OffsetFetchResponse = await self._coordinator.ask_once(request, version=version)
         return self._read(answer, version, places)
 
     def _group_question(self, by_topic: Mapping[str, list[int]]) -> OffsetFetchRequestGroup:
-        who = self._identity()
+        try:
+            who = self._identity()
+        except CommitFailed:
+            who = GroupMetadata(self._group_id)  # anybody may ask
         return OffsetFetchRequestGroup(
             group_id=who.group_id,
             member_id=who.member_id or None,
@@ -192,7 +196,7 @@ class Offsets:
         self, answer: OffsetFetchResponse, version: int, places: list[TopicPartition]
     ) -> dict[TopicPartition, Offset | None]:
         group = answer if version < MANY_GROUPS else answer.groups[0]
-        self._check(error_code(group.error_code), f"group {self._identity().group_id}")
+        self._check(error_code(group.error_code), f"group {self._group_id}")
         found: dict[TopicPartition, Offset | None] = dict.fromkeys(places)
         for topic in group.topics:
             for partition in topic.partitions:
