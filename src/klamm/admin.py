@@ -48,6 +48,7 @@ from klamm.client.admin.topics import (
 )
 from klamm.client.admin.transactions import FencedProducer, ProducerState, TransactionDescription, TransactionListing
 from klamm.client.admin.users import (
+    ANY_NAME,
     QuotaEntity,
     QuotaFilter,
     ScramCredential,
@@ -58,6 +59,7 @@ from klamm.client.admin.users import (
 from klamm.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetFound
 
 __all__ = [
+    "ANY_NAME",
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",

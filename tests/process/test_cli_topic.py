@@ -165,7 +165,7 @@ def test_a_cluster_that_is_not_there_is_told_with_the_next_step(klamm: Run) -> N
     ("arguments", "word"),
     [
         (["--bootstrap", "nonsense:port"], "bootstrap"),
-        (["-X", "security.protocol=SASL_SSL"], "security.protocol"),
+        (["-X", "security.protocol=SASL_SSL"], "sasl.mechanism"),
         (["--command-config", "no-such-file"], "no-such-file"),
         (["--profile", "unheard-of"], "profiles.toml"),
     ],

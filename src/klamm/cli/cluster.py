@@ -11,8 +11,8 @@ from klamm.cli.output import add_output, plural, print_fields, print_json, print
 from klamm.cli.parsing import Failed, add_verb
 
 if TYPE_CHECKING:
-    from klamm.cli.admin import LogDir
     from klamm.client import Cluster
+    from klamm.client.admin.placement import LogDir
     from klamm.client.metadata import Broker, Metadata
     from klamm.wire.messages.k18_api_versions import ApiVersionsResponse
 
@@ -119,9 +119,9 @@ def info_json(info: Info) -> dict[str, Any]:
 def _folder_json(folder: LogDir) -> dict[str, Any]:
     return {
         "path": folder.path,
-        "error": folder.error.name if folder.error else None,
-        "partitions": len(folder.sizes),
-        "size_bytes": sum(folder.sizes.values()),
+        "error": _folder_error(folder),
+        "partitions": len(folder.replicas),
+        "size_bytes": _data_size(folder),
         "total_bytes": folder.total_bytes,
         "usable_bytes": folder.usable_bytes,
     }
@@ -161,8 +161,8 @@ def _print_info(info: Info, long: bool) -> None:
     print_table(("BROKER", "ADDRESS", "RACK", "LEADS", "REPLICAS", "DATA", "FREE", "NOTES"), _broker_rows(info))
     if long and info.folders:
         print()
-        rows = [(f.broker, f.path, len(f.sizes), _size(sum(f.sizes.values())), _size(f.usable_bytes),
-                 _size(f.total_bytes), f.error.name if f.error else None) for f in info.folders]  # fmt: skip
+        rows = [(f.broker, f.path, len(f.replicas), _size(_data_size(f)), _size(f.usable_bytes),
+                 _size(f.total_bytes), _folder_error(f)) for f in info.folders]  # fmt: skip
         print_table(("BROKER", "FOLDER", "REPLICAS", "DATA", "FREE", "DISK", "ERROR"), rows)
 
 
@@ -183,7 +183,15 @@ def _disk(broker: Broker, folders: Sequence[LogDir] | None) -> tuple[str | None,
     if not own:
         return None, None
     free = [folder.usable_bytes for folder in own if folder.usable_bytes is not None]
-    return _size(sum(sum(folder.sizes.values()) for folder in own)), _size(sum(free)) if free else None
+    return _size(sum(map(_data_size, own))), _size(sum(free)) if free else None
+
+
+def _data_size(folder: LogDir) -> int:
+    return sum(replica.size_bytes for replica in folder.replicas.values())
+
+
+def _folder_error(folder: LogDir) -> str | None:
+    return None if folder.error is None else folder.error.code.name
 
 
 def _size(size: int | None) -> str | None:

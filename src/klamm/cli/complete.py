@@ -227,17 +227,17 @@ def _topics(place: Place) -> Iterator[Candidate]:
 
 
 def _groups(place: Place) -> Iterator[Candidate]:
-    from klamm.cli.group_admin import list_groups
+    from klamm.client.admin.groups import Groups
 
-    for group in _ask(place, list_groups) or ():
+    for group in _ask(place, lambda cluster: Groups(cluster).list_groups()) or ():
         if group.group_id not in place.words:
             yield Candidate(group.group_id, group.state)
 
 
 def _transactions(place: Place) -> Iterator[Candidate]:
-    from klamm.cli.txn_admin import list_transactions
+    from klamm.client.admin.transactions import Transactions
 
-    for one in _ask(place, list_transactions) or ():
+    for one in _ask(place, lambda cluster: Transactions(cluster).list_transactions()) or ():
         if one.transactional_id not in place.words:
             yield Candidate(one.transactional_id, one.state)
 

@@ -12,9 +12,8 @@ from klamm.cli.parsing import Failed, UsageError, add_verb, assignment, nearest
 from klamm.cli.units import explained
 
 if TYPE_CHECKING:
-    from klamm.cli.admin import Resource
     from klamm.client import Cluster
-    from klamm.wire.messages.k32_describe_configs import DescribeConfigsResourceResult
+    from klamm.client.admin.configs import ConfigEntry, Resource
 
 _WHAT: Final = """\
 WHAT is one of:
@@ -41,18 +40,16 @@ _SET: Final = """
 """
 _UNITS: Final = "Values of options that end in .ms and .bytes may have a unit: 7d, 12h, 30s; 512K, 10M, 1GiB."
 _KINDS: Final = ("topic", "broker", "cluster", "broker-logger", "group", "client-metrics")
-_DEFAULT: Final = 5
-_SOURCES: Final = {  # as Kafka's own clients name them, and for people
-    1: ("DYNAMIC_TOPIC_CONFIG", "topic"),
-    2: ("DYNAMIC_BROKER_CONFIG", "broker, dynamic"),
-    3: ("DYNAMIC_DEFAULT_BROKER_CONFIG", "all brokers, dynamic"),
-    4: ("STATIC_BROKER_CONFIG", "broker, at its start"),
-    _DEFAULT: ("DEFAULT_CONFIG", "default"),
-    6: ("DYNAMIC_BROKER_LOGGER_CONFIG", "broker logger"),
-    7: ("DYNAMIC_CLIENT_METRICS_CONFIG", "client metrics"),
-    8: ("DYNAMIC_GROUP_CONFIG", "group"),
+_SOURCES: Final = {  # where a value comes from, for people
+    "DYNAMIC_TOPIC_CONFIG": "topic",
+    "DYNAMIC_BROKER_CONFIG": "broker, dynamic",
+    "DYNAMIC_DEFAULT_BROKER_CONFIG": "all brokers, dynamic",
+    "STATIC_BROKER_CONFIG": "broker, at its start",
+    "DEFAULT_CONFIG": "default",
+    "DYNAMIC_BROKER_LOGGER_CONFIG": "broker logger",
+    "DYNAMIC_CLIENT_METRICS_CONFIG": "client metrics",
+    "DYNAMIC_GROUP_CONFIG": "group",
 }
-_NO_SOURCE: Final = ("UNKNOWN", "unknown")
 _TYPES: Final = {1: "boolean", 2: "string", 3: "int", 4: "short", 5: "long", 6: "double", 7: "list", 8: "class",
                  9: "password"}  # fmt: skip
 _HIDDEN: Final = "[hidden]"
@@ -95,10 +92,10 @@ def split_words(kind: str, words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _resource(kind: str, name: str) -> Resource:
-    from klamm.cli.admin import Resource, ResourceType
+    from klamm.client.admin.configs import Resource, ResourceType
 
     if kind == "cluster":
-        return Resource(ResourceType.BROKER, "")
+        return Resource.broker(None)
     return Resource(ResourceType[kind.upper().replace("-", "_")], name)
 
 
@@ -109,12 +106,12 @@ def run_get(args: argparse.Namespace) -> int:
     name, patterns = split_words(args.kind, args.words)
 
     async def work(cluster: Cluster) -> int:
-        from klamm.cli import admin
+        from klamm.client.admin.configs import Configs
 
         resource = _resource(args.kind, name)
         await _check_exists(cluster, resource)
-        found = await admin.describe_configs(cluster, resource, docs=args.docs)
-        chosen = _chosen(found, patterns, args.all)
+        found = await Configs(cluster).describe_configs([resource], synonyms=True, documentation=args.docs)
+        chosen = _chosen(list(found[resource].values()), patterns, args.all)
         if args.output == "json":
             print_json([_config_json(config, args.docs) for config in chosen])
         elif args.output == "value":
@@ -131,7 +128,7 @@ def run_get(args: argparse.Namespace) -> int:
 
 async def _check_exists(cluster: Cluster, resource: Resource) -> None:
     """Kafka answers about topics that are not there with an error and about other brokers not at all."""
-    from klamm.cli.admin import ResourceType
+    from klamm.client.admin.configs import ResourceType
 
     if resource.type is ResourceType.TOPIC:
         from klamm.cli.topic_view import find
@@ -143,13 +140,11 @@ async def _check_exists(cluster: Cluster, resource: Resource) -> None:
             raise Failed(f"there is no broker {resource.name}.", f"The brokers are: {joined(sorted(brokers))}")
 
 
-def _chosen(
-    found: Sequence[DescribeConfigsResourceResult], patterns: Sequence[str], everything: bool
-) -> list[DescribeConfigsResourceResult]:
+def _chosen(found: Sequence[ConfigEntry], patterns: Sequence[str], everything: bool) -> list[ConfigEntry]:
     from fnmatch import fnmatchcase
 
     if not patterns:
-        return [config for config in found if everything or config.config_source != _DEFAULT]
+        return [config for config in found if everything or not config.is_default]
     names = {config.name for config in found}
     wanted: set[str] = set()
     for pattern in patterns:
@@ -162,27 +157,24 @@ def _chosen(
     return [config for config in found if config.name in wanted]
 
 
-def _config_json(config: DescribeConfigsResourceResult, docs: bool) -> dict[str, Any]:
+def _config_json(config: ConfigEntry, docs: bool) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": config.name,
         "value": config.value,
-        "source": _SOURCES.get(config.config_source, _NO_SOURCE)[0],
-        "type": _TYPES.get(config.config_type),
+        "source": config.source.name,
+        "type": _TYPES.get(config.type),
         "read_only": config.read_only,
-        "sensitive": config.is_sensitive,
-        "synonyms": [
-            {"name": one.name, "value": one.value, "source": _SOURCES.get(one.source, _NO_SOURCE)[0]}
-            for one in config.synonyms
-        ],
+        "sensitive": config.sensitive,
+        "synonyms": [{"name": one.name, "value": one.value, "source": one.source.name} for one in config.synonyms],
     }
     return document | ({"documentation": config.documentation} if docs else {})
 
 
-def _print_configs(configs: Sequence[DescribeConfigsResourceResult], docs: bool) -> None:
+def _print_configs(configs: Sequence[ConfigEntry], docs: bool) -> None:
     rows = []
     for config in configs:
-        value = _HIDDEN if config.is_sensitive else explained(config.name, config.value or "")
-        source = _SOURCES.get(config.config_source, _NO_SOURCE)[1]
+        value = _HIDDEN if config.sensitive else explained(config.name, config.value or "")
+        source = _SOURCES.get(config.source.name, "unknown")
         rows.append(
             (
                 config.name,

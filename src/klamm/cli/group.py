@@ -118,10 +118,10 @@ def _whole(text: str) -> int:
 
 def run_delete(args: argparse.Namespace) -> int:
     async def work(cluster: Cluster) -> int:
-        from klamm.cli.group_admin import list_groups
         from klamm.cli.group_view import select
+        from klamm.client.admin.groups import Groups
 
-        groups = [group.group_id for group in select(await list_groups(cluster), args.groups)]
+        groups = [group.group_id for group in select(await Groups(cluster).list_groups(), args.groups)]
         names, count = ", ".join(groups), plural(len(groups), "group")
         what = f"what {count} committed in {', '.join(args.topic)}" if args.topic else f"{count} with all offsets"
         if not args.yes:
@@ -137,31 +137,30 @@ def run_delete(args: argparse.Namespace) -> int:
 
 
 async def _delete_groups(cluster: Cluster, groups: Sequence[str]) -> None:
-    from klamm.cli import admin, group_admin
+    from klamm.cli.admin import refusal
+    from klamm.cli.group_view import hint_for
+    from klamm.client.admin.groups import Groups
 
-    refused = []
-    for done in await group_admin.delete_groups(cluster, groups):
-        if done.code:
-            refused.append(done)
-        else:
-            print(f"Deleted {done.name}.")
-    if refused:
-        failure = admin.refusal(refused, "could not delete")
-        failure.hint = group_admin.hint_for(refused[0].code, refused[0].name)
-        raise failure
+    done = await Groups(cluster).delete_groups(groups)
+    for group_id in done:
+        print(f"Deleted {group_id}.")
+    if done.errors:
+        (group_id, error), *_ = done.errors.items()
+        raise refusal(done.errors, "could not delete", hint_for(error, group_id))
 
 
 async def _delete_offsets(cluster: Cluster, group_id: str, topics: Sequence[str]) -> None:
-    from klamm.cli import admin, group_admin
+    from klamm.cli.admin import refusal
+    from klamm.cli.group_view import hint_for
+    from klamm.client.admin.groups import Groups
 
-    places = [place for place in await group_admin.committed(cluster, group_id) if place[0] in topics]
+    groups = Groups(cluster)
+    places = [place for place in await groups.list_group_offsets(group_id) if place.topic in topics]
     if not places:
         remark(f"{group_id} has committed nothing there.")
         return
-    outcomes = await group_admin.delete_offsets(cluster, group_id, places)
-    refused = [outcome for outcome in outcomes if outcome.code]
-    if refused:
-        failure = admin.refusal(refused, f"could not delete what {group_id} committed in")
-        failure.hint = group_admin.hint_for(refused[0].code, group_id)
-        raise failure
-    print(f"Deleted {plural(len(outcomes), 'offset')} of {group_id}.")
+    done = await groups.delete_group_offsets(group_id, places)
+    if done.errors:
+        hint = hint_for(next(iter(done.errors.values())), group_id)
+        raise refusal(done.errors, f"could not delete what {group_id} committed in", hint)
+    print(f"Deleted {plural(len(done), 'offset')} of {group_id}.")

@@ -70,19 +70,21 @@ def run_reset(args: argparse.Namespace) -> int:
 
 async def _current(cluster: Cluster, args: argparse.Namespace) -> dict[Place, int]:
     """What the group has committed; nothing if it is to be made by this. Failed while it has members."""
-    from klamm.cli import group_admin
     from klamm.cli.group_view import other_kind, unknown_group
+    from klamm.client.admin.group_members import CLASSIC, CONSUMER
+    from klamm.client.admin.groups import Groups
 
-    groups = await group_admin.list_groups(cluster)
+    admin = Groups(cluster)
+    groups = await admin.list_groups()
     group = next((group for group in groups if group.group_id == args.group), None)
     if group is None:
         if not args.topic and args.file is None:
             raise unknown_group(args.group, (group.group_id for group in groups))
         remark(f"There is no group {args.group!r} yet: it begins with these offsets.")
         return {}
-    if group.type not in (group_admin.CLASSIC, group_admin.CONSUMER):
+    if group.type not in (CLASSIC, CONSUMER):
         raise other_kind(group)
-    members = (await group_admin.describe(cluster, group)).members
+    members = (await admin.describe_groups([group]))[args.group].members
     if members:
         clients = ", ".join(sorted({member.client_id for member in members}))
         raise Failed(
@@ -90,7 +92,7 @@ async def _current(cluster: Cluster, args: argparse.Namespace) -> dict[Place, in
             "its offsets can be reset only while it has none.",
             f"Stop them first; klamm group describe {args.group} --members shows them.",
         )
-    return {place: at.offset for place, at in (await group_admin.committed(cluster, args.group)).items()}
+    return {(*place,): at.offset for place, at in (await admin.list_group_offsets(args.group)).items()}
 
 
 async def _plan(cluster: Cluster, args: argparse.Namespace, current: Offsets) -> tuple[list[Change], list[str]]:
@@ -208,12 +210,13 @@ def read_file(lines: Iterable[str], group_id: str) -> dict[Place, int]:
 
 
 async def _execute(cluster: Cluster, group_id: str, changes: Sequence[Change]) -> None:
-    from klamm.cli import admin, group_admin
+    from klamm.cli.admin import refusal
+    from klamm.cli.group_view import hint_for
+    from klamm.client.admin.groups import Groups
 
-    outcomes = await group_admin.commit(cluster, group_id, {change.place: change.new for change in changes})
-    refused = [outcome for outcome in outcomes if outcome.code]
-    if refused:
-        raise admin.refusal(refused, "could not reset")
+    done = await Groups(cluster).alter_group_offsets(group_id, {change.place: change.new for change in changes})
+    if done.errors:
+        raise refusal(done.errors, "could not reset", hint_for(next(iter(done.errors.values())), group_id))
 
 
 def _show(args: argparse.Namespace, changes: Sequence[Change]) -> None:

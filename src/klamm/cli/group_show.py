@@ -10,17 +10,19 @@ from klamm.cli.connect import with_cluster
 from klamm.cli.output import print_fields, print_json, print_table, remark
 
 if TYPE_CHECKING:
-    from klamm.cli.group_admin import Listed, Member, Place
-    from klamm.cli.group_view import GroupView
+    from klamm.cli.group_view import GroupView, Place
     from klamm.client import Cluster
+    from klamm.client.admin.group_members import MemberDescription
+    from klamm.client.admin.groups import GroupListing
 
 
 def run_list(args: argparse.Namespace) -> int:
     async def work(cluster: Cluster) -> int:
-        from klamm.cli.group_admin import list_groups
         from klamm.cli.group_view import select
+        from klamm.client.admin.groups import Groups
 
-        groups = [group for group in select(await list_groups(cluster), args.groups) if _is_wanted(group, args)]
+        listed = await Groups(cluster).list_groups()
+        groups = [group for group in select(listed, args.groups) if _is_wanted(group, args)]
         if args.output == "name":
             for group in groups:
                 print(group.group_id)
@@ -39,7 +41,7 @@ def run_list(args: argparse.Namespace) -> int:
     return with_cluster(args, work)
 
 
-def _is_wanted(group: Listed, args: argparse.Namespace) -> bool:
+def _is_wanted(group: GroupListing, args: argparse.Namespace) -> bool:
     return (not args.state or group.state.lower() in args.state) and (not args.type or group.type in args.type)
 
 
@@ -67,10 +69,10 @@ def run_describe(args: argparse.Namespace) -> int:
 
 
 async def _views(cluster: Cluster, words: Sequence[str], *, times: bool) -> list[GroupView]:
-    from klamm.cli.group_admin import list_groups
     from klamm.cli.group_view import described_here, view
+    from klamm.client.admin.groups import Groups
 
-    groups, others = described_here(await list_groups(cluster), words)
+    groups, others = described_here(await Groups(cluster).list_groups(), words)
     if others:
         remark(f"Left out, being of another kind: {', '.join(f'{g.group_id} ({g.type})' for g in others)}")
     return [await view(cluster, group, times=times) for group in groups]
@@ -106,7 +108,7 @@ def _print_rows(view: GroupView) -> None:
         member = row.member
         who = (None, None, None) if member is None else (member.member_id, member.client_id, member.host)
         rows.append((*row.place, row.current, row.end, row.lag, _seconds(row.lag_ms), *who))
-    idle = [member for member in view.described.members if not member.places]
+    idle = [member for member in view.described.members if not member.assignment]
     rows += [(None,) * 6 + (member.member_id, member.client_id, member.host) for member in idle]
     headers = ("TOPIC", "PARTITION", "CURRENT OFFSET", "LOG END", "LAG", "LAG SECONDS", "MEMBER", "CLIENT", "HOST")
     if rows:
@@ -117,8 +119,10 @@ def _seconds(ms: int | None) -> str | None:
     return None if ms is None else f"{ms / 1000:.1f}"
 
 
-def _print_members(members: Sequence[Member]) -> None:
-    rows = [(m.member_id, m.instance_id, m.client_id, m.host, len(m.places), _ranges(m.places)) for m in members]
+def _print_members(members: Sequence[MemberDescription]) -> None:
+    rows = [
+        (m.member_id, m.instance_id, m.client_id, m.host, len(m.assignment), _ranges(m.assignment)) for m in members
+    ]
     headers = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS", "ASSIGNMENT")
     if rows:
         print_table(headers, rows, indent="  ")

@@ -7,17 +7,22 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klamm.cli import group_admin
-from klamm.cli.group_admin import CLASSIC, CONSUMER, Described, Listed, Member, Place
 from klamm.cli.parsing import Failed, nearest
 from klamm.cli.topic_view import end_offsets, is_pattern
+from klamm.client.admin.group_members import CLASSIC, CONSUMER
+from klamm.client.admin.groups import Groups
+from klamm.client.errors import BrokerSaid, ClientError
 from klamm.client.offsets import EARLIEST
 from klamm.client.peek import first_timestamps
 from klamm.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm.client import Cluster
+    from klamm.client.admin.group_members import GroupDescription, MemberDescription
+    from klamm.client.admin.groups import GroupListing
     from klamm.client.metadata import Topic
+
+Place = tuple[str, int]
 
 
 class Row(NamedTuple):
@@ -28,7 +33,7 @@ class Row(NamedTuple):
     start: int | None
     end: int | None
     lag_ms: int | None = None
-    member: Member | None = None
+    member: MemberDescription | None = None
     metadata: str = ""
     leader_epoch: int = -1
 
@@ -38,8 +43,8 @@ class Row(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    group: Listed
-    described: Described
+    group: GroupListing
+    described: GroupDescription
     coordinator: str
     rows: Sequence[Row]
 
@@ -52,7 +57,7 @@ class GroupView(NamedTuple):
         return max((row.lag_ms for row in self.rows if row.lag_ms is not None), default=None)
 
 
-def select(groups: Sequence[Listed], words: Sequence[str]) -> list[Listed]:
+def select(groups: Sequence[GroupListing], words: Sequence[str]) -> list[GroupListing]:
     """The groups that these names and shell patterns stand for; all without any. Failed if there is none for one."""
     if not words:
         return list(groups)
@@ -75,7 +80,9 @@ def unknown_group(word: str, names: Iterable[str]) -> Failed:
     return Failed(f"there is no group {word!r}.", f"{hint}klamm group list shows all.")
 
 
-def described_here(groups: Sequence[Listed], words: Sequence[str]) -> tuple[list[Listed], list[Listed]]:
+def described_here(
+    groups: Sequence[GroupListing], words: Sequence[str]
+) -> tuple[list[GroupListing], list[GroupListing]]:
     """The selected groups that have offsets, and those of other kinds (share groups, Kafka Streams), which have none.
     Failed if one of the latter was asked for by name."""
     chosen = select(groups, words)
@@ -86,19 +93,29 @@ def described_here(groups: Sequence[Listed], words: Sequence[str]) -> tuple[list
     return [group for group in chosen if group not in others], others
 
 
-def other_kind(group: Listed) -> Failed:
+def other_kind(group: GroupListing) -> Failed:
     return Failed(
         f"{group.group_id!r} is a {group.type} group.", "klamm group knows the offsets of classic and consumer groups."
     )
 
 
-async def view(cluster: Cluster, group: Listed, *, times: bool = True) -> GroupView:
+def hint_for(error: ClientError, group_id: str) -> str:
+    """What to do about the commonest refusals."""
+    code = error.code if isinstance(error, BrokerSaid) else ErrorCode.NONE
+    if code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS):
+        return f"The group has active members; stop them first. klamm group describe {group_id} --members shows them."
+    if code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
+        return "Members read that topic; stop them first."
+    return ""
+
+
+async def view(cluster: Cluster, group: GroupListing, *, times: bool = True) -> GroupView:
     """A group with its members, its offsets, and where the partitions end. `times`: how old the first record is that
     has not been committed, for which single records are read."""
-    described, offsets = await asyncio.gather(
-        group_admin.describe(cluster, group), group_admin.committed(cluster, group.group_id)
-    )
-    owners = {place: member for member in described.members for place in member.places}
+    groups = Groups(cluster)
+    answers, offsets = await asyncio.gather(groups.describe_groups([group]), groups.list_group_offsets(group.group_id))
+    described = answers[group.group_id]
+    owners = {place: member for member in described.members for place in member.assignment}
     topics = await existing(cluster, {topic for topic, _ in (*offsets, *owners)})
     starts, ends = await end_offsets(cluster, topics, EARLIEST), await end_offsets(cluster, topics)
     rows = []
@@ -166,13 +183,13 @@ def group_json(view: GroupView) -> dict[str, Any]:
     }
 
 
-def member_json(member: Member) -> dict[str, Any]:
+def member_json(member: MemberDescription) -> dict[str, Any]:
     return {
         "member": member.member_id,
         "instance": member.instance_id,
         "client": member.client_id,
         "host": member.host,
-        "partitions": [{"topic": topic, "partition": index} for topic, index in member.places],
+        "partitions": [{"topic": topic, "partition": index} for topic, index in member.assignment],
     }
 
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from klamm.cli import admin
-from klamm.client.errors import ClientError
+from klamm.client.admin.configs import Configs, Resource
 
 if TYPE_CHECKING:
     from klamm.client import Cluster
@@ -72,12 +71,8 @@ def parse(text: str) -> Page:
 
 async def find_page(cluster: Cluster, broker: Broker) -> tuple[str, int] | None:
     """Where this broker's page is; None if it has none, or does not say."""
-    resource = admin.Resource(admin.ResourceType.BROKER, str(broker.id))
-    try:
-        configs = await admin.describe_configs(cluster, resource, [LISTENER_OPTION])
-    except ClientError:
-        return None
-    value = next((config.value for config in configs if config.name == LISTENER_OPTION), None)
+    found = await Configs(cluster).describe_configs([Resource.broker(broker.id)], [LISTENER_OPTION])
+    value = next((config[LISTENER_OPTION].value for config in found.values() if LISTENER_OPTION in config), None)
     host, colon, port = (value or "").rpartition(":")
     if not colon or not port.isdecimal() or port == "0":
         return None

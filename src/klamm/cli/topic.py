@@ -14,8 +14,10 @@ from klamm.cli.topic_show import run_describe, run_list
 
 if TYPE_CHECKING:
     from klamm.client import Cluster
+    from klamm.client.admin.results import Results
+    from klamm.client.admin.topics import CreatedTopic
+    from klamm.client.errors import ClientError
     from klamm.client.metadata import Topic
-    from klamm.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicResult
 
 _CREATE = """
   klamm topic create orders                                  the cluster's default number of partitions
@@ -120,48 +122,36 @@ def run_create(args: argparse.Namespace) -> int:
         raise UsageError("--assign says how many partitions and replicas there are; leave the other options out")
 
     async def work(cluster: Cluster) -> int:
-        from klamm.cli import admin
+        from klamm.cli.units import plain_value
+        from klamm.client.admin.topics import NewTopic, Topics
 
-        wanted = [_creatable(name, args) for name in dict.fromkeys(args.topics)]
-        done = await admin.create_topics(cluster, wanted, validate_only=args.dry_run)
+        configs = {key: plain_value(key, value) for key, value in args.config}
+        wanted = [
+            NewTopic(name, args.partitions, args.replication_factor, configs, args.assign)
+            for name in dict.fromkeys(args.topics)
+        ]
+        done = await Topics(cluster).create_topics(wanted, validate_only=args.dry_run)
         return await _show_created(cluster, done, args)
 
     return with_cluster(args, work)
 
 
-def _creatable(name: str, args: argparse.Namespace) -> CreatableTopic:
-    from klamm.cli.units import plain_value
-    from klamm.wire.messages.k19_create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
-
-    assignments = [CreatableReplicaAssignment(partition_index=i, broker_ids=b) for i, b in enumerate(args.assign)]
-    return CreatableTopic(
-        name=name,
-        num_partitions=args.partitions or -1,  # -1: the cluster's default
-        replication_factor=args.replication_factor or -1,
-        assignments=assignments,
-        configs=[CreatableTopicConfig(name=key, value=plain_value(key, value)) for key, value in args.config],
-    )
-
-
-async def _show_created(cluster: Cluster, done: Sequence[CreatableTopicResult], args: argparse.Namespace) -> int:
-    from klamm.core.errors import ErrorCode
+async def _show_created(cluster: Cluster, done: Results[str, CreatedTopic], args: argparse.Namespace) -> int:
     from klamm.core.ids import NO_TOPIC_ID, uuid_text
 
-    code = 0
     documents = []
-    for topic in done:
-        existed = topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and args.if_not_exists
-        failed = bool(topic.error_code) and not existed
-        code |= failed
-        known = not topic.error_code and topic.num_partitions > 0
+    for name in dict.fromkeys(args.topics):
+        topic = done.get(name)
+        error = await _creation_error(cluster, done.errors.get(name), args.if_not_exists)
         documents.append({
-            "name": topic.name,
-            "id": uuid_text(topic.topic_id) if known and topic.topic_id != NO_TOPIC_ID else None,
-            "partitions": topic.num_partitions if known else None,
-            "replication_factor": topic.replication_factor if known else None,
-            "created": not topic.error_code and not args.dry_run,
-            "error": await _creation_error(cluster, topic) if failed else None,
+            "name": name,
+            "id": uuid_text(topic.id) if topic is not None and topic.id != NO_TOPIC_ID else None,
+            "partitions": None if topic is None else topic.partitions,
+            "replication_factor": None if topic is None else topic.replication_factor,
+            "created": topic is not None and not args.dry_run,
+            "error": error,
         })  # fmt: skip
+    code = int(any(document["error"] for document in documents))
     if args.output == "json":
         print_json(documents)
         return code
@@ -183,19 +173,20 @@ def _extent(document: Mapping[str, object]) -> str:
     return f": {plural(partitions, 'partition')}, replication factor {copies}"
 
 
-async def _creation_error(cluster: Cluster, topic: CreatableTopicResult) -> str:
-    """The broker's words, and what to do about the commonest mistakes."""
-    from klamm.client.errors import error_code
+async def _creation_error(cluster: Cluster, error: ClientError | None, may_exist: bool) -> str | None:
+    """The broker's words, and what to do about the commonest mistakes. None if it is none."""
+    from klamm.client.errors import BrokerSaid
     from klamm.core.errors import ErrorCode
 
-    code = error_code(topic.error_code)
-    text = f"{topic.error_message or code.text} ({code.name})"
-    if code is ErrorCode.TOPIC_ALREADY_EXISTS:
-        return f"{text}; change it with klamm topic alter, or add --if-not-exists"
-    if code is ErrorCode.INVALID_REPLICATION_FACTOR:
+    if not isinstance(error, BrokerSaid):
+        return None if error is None else error.text
+    text = error.text.removeprefix(f"{error.about}: ")
+    if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+        return None if may_exist else f"{text}; change it with klamm topic alter, or add --if-not-exists"
+    if error.code is ErrorCode.INVALID_REPLICATION_FACTOR:
         count = len((await cluster.metadata([])).brokers)
         return f"{text}; the cluster has {plural(count, 'broker')}"
-    if code is ErrorCode.INVALID_CONFIG:
+    if error.code is ErrorCode.INVALID_CONFIG:
         return f"{text}; see klamm config docs"
     return text
 
@@ -208,27 +199,25 @@ def run_alter(args: argparse.Namespace) -> int:
         raise UsageError("there is nothing to change; name --partitions, --set or --unset")
 
     async def work(cluster: Cluster) -> int:
-        from klamm.cli import admin
+        from klamm.cli.admin import refusal
         from klamm.cli.config_change import alter, changes
         from klamm.cli.topic_view import find
+        from klamm.client.admin.configs import Resource
+        from klamm.client.admin.topics import Topics
 
         topics = await find(cluster, args.topics)
         wanted = changes(set_to=args.set, unset=args.unset)
         for topic in topics:  # options first: they can be taken back, partitions cannot
             if wanted:
-                resource = admin.Resource(admin.ResourceType.TOPIC, topic.name)
-                for sentence in await alter(cluster, resource, wanted, args.dry_run):
+                for sentence in await alter(cluster, Resource.topic(topic.name), wanted, args.dry_run):
                     print(sentence)
         if args.partitions:
-            counts = {topic.name: args.partitions for topic in topics}
-            refused = []
-            for done in await admin.create_partitions(cluster, counts, validate_only=args.dry_run):
-                if done.code:
-                    refused.append(done)
-                else:
-                    print(f"{done.name} {'would have' if args.dry_run else 'has'} {args.partitions} partitions.")
-            if refused:
-                raise admin.refusal(refused, "no partitions were added to")
+            totals = {topic.name: args.partitions for topic in topics}
+            done = await Topics(cluster).create_partitions(totals, validate_only=args.dry_run)
+            for name in done:
+                print(f"{name} {'would have' if args.dry_run else 'has'} {args.partitions} partitions.")
+            if done.errors:
+                raise refusal(done.errors, "no partitions were added to")
         return 0
 
     return with_cluster(args, work)
@@ -236,8 +225,9 @@ def run_alter(args: argparse.Namespace) -> int:
 
 def run_delete(args: argparse.Namespace) -> int:
     async def work(cluster: Cluster) -> int:
-        from klamm.cli import admin
+        from klamm.cli.admin import refusal
         from klamm.cli.topic_view import select
+        from klamm.client.admin.topics import Topics
 
         metadata = await cluster.metadata()
         topics = select(metadata, args.topics, missing_ok=args.if_exists)
@@ -246,14 +236,12 @@ def run_delete(args: argparse.Namespace) -> int:
             return 0
         if not args.yes:
             _ask_to_delete(topics)
-        refused = []
-        for done in await admin.delete_topics(cluster, [topic.name for topic in topics]):
-            if done.code:
-                refused.append(done)
-            else:
-                print(f"Deleted {done.name}.")
-        if refused:
-            raise admin.refusal(refused, "could not delete")
+        done = await Topics(cluster).delete_topics([topic.name for topic in topics])
+        for topic in topics:
+            if topic.name in done:
+                print(f"Deleted {topic.name}.")
+        if done.errors:
+            raise refusal(done.errors, "could not delete")
         return 0
 
     return with_cluster(args, work)

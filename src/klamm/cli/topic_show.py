@@ -13,8 +13,8 @@ from klamm.cli.output import joined, print_fields, print_json, print_table, rema
 if TYPE_CHECKING:
     from klamm.cli.topic_view import TopicView
     from klamm.client import Cluster
+    from klamm.client.admin.configs import Config
     from klamm.client.metadata import Topic
-    from klamm.wire.messages.k32_describe_configs import DescribeConfigsResourceResult
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -60,14 +60,13 @@ def _print_list(topics: Sequence[Topic], found: Sequence[TopicView] | None, outp
 
 def run_describe(args: argparse.Namespace) -> int:
     async def work(cluster: Cluster) -> int:
-        from klamm.cli import admin
-        from klamm.cli.topic_view import find, topic_json, views
+        from klamm.cli.topic_view import find, topic_configs, topic_json, views
 
         topics = await find(cluster, args.topics)
         if args.problems:
             topics = [sick for topic in topics if (sick := _problems(topic)).partitions or sick.error]
         found = await views(cluster, topics)
-        known = await admin.topic_configs(cluster, [topic.name for topic in topics]) or {}
+        known = await topic_configs(cluster, topics)
         configs = [known.get(topic.name) for topic in topics]
         if args.output == "json":
             print_json([topic_json(view, config) for view, config in zip(found, configs, strict=True)])
@@ -88,7 +87,7 @@ def _problems(topic: Topic) -> Topic:
     return replace(topic, partitions=sick)
 
 
-def _print_topic(view: TopicView, configs: Sequence[DescribeConfigsResourceResult] | None) -> None:
+def _print_topic(view: TopicView, configs: Config | None) -> None:
     from klamm.cli.topic_view import notes, own_configs, replication
     from klamm.cli.units import explained, show_size
     from klamm.core.ids import NO_TOPIC_ID, uuid_text

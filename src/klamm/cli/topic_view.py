@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.cli import admin
 from klamm.cli.parsing import Failed, nearest
-from klamm.client.errors import BrokerSaid, ClientError
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import NO_TOPIC_ID, uuid_text
 
 if TYPE_CHECKING:
     from klamm.client import Cluster
+    from klamm.client.admin.configs import Config
     from klamm.client.metadata import Metadata, Partition, Topic
-    from klamm.wire.messages.k32_describe_configs import DescribeConfigsResourceResult
 
-_FROM_TOPIC: Final = 1  # DescribeConfigs: the value was set on the topic itself
 _WILD: Final = "*?["  # none of these can be in a topic's name
 
 
@@ -100,36 +98,31 @@ async def views(cluster: Cluster, topics: Sequence[Topic], *, sizes: bool = True
 
 
 async def end_offsets(cluster: Cluster, topics: Sequence[Topic], at: int = LATEST) -> dict[tuple[str, int], int]:
-    """Where the led partitions of these topics end (or begin)."""
-    names = [topic.name for topic in topics if not topic.error]
-    if not names:
-        return {}
-    await cluster.refresh(names)  # all in one request, where the lookup would ask for each topic it does not know
-    try:
-        return await _lookup(cluster, topics, at)
-    except BrokerSaid:  # there may be topics that one may see and not read: the others, then
-        found: dict[tuple[str, int], int] = {}
-        for topic in topics:
-            try:
-                found |= await _lookup(cluster, [topic], at)
-            except ClientError:
-                continue
-        return found
+    """Where the led partitions of these topics end (or begin): of those that one may read."""
+    from klamm.client.admin.topics import Topics
 
-
-async def _lookup(cluster: Cluster, topics: Sequence[Topic], at: int) -> dict[tuple[str, int], int]:
     led = [(topic.name, p.index) for topic in topics for p in topic.partitions.values() if p.leader >= 0]
-    found = await cluster.offsets(dict.fromkeys(led, at))
-    return {(place[0], place[1]): position.offset for place, position in found.items()}
+    found = await Topics(cluster).list_offsets(dict.fromkeys(led, at))
+    return {(place.topic, place.partition): position.offset for place, position in found.items()}
 
 
 async def leader_sizes(cluster: Cluster, topics: Sequence[Topic]) -> dict[tuple[str, int], int]:
     leaders = {(topic.name, p.index): p.leader for topic in topics for p in topic.partitions.values() if p.leader >= 0}
-    wanted = {topic.name: list(topic.partitions) for topic in topics}
-    folders = await admin.log_dirs(cluster, sorted(set(leaders.values())), wanted)
+    folders = await admin.log_dirs(cluster, sorted(set(leaders.values())), leaders)
     return {
-        key: size for folder in folders or () for key, size in folder.sizes.items() if leaders.get(key) == folder.broker
+        (place.topic, place.partition): replica.size_bytes
+        for folder in folders or ()
+        for place, replica in folder.replicas.items()
+        if leaders.get(place) == folder.broker
     }
+
+
+async def topic_configs(cluster: Cluster, topics: Sequence[Topic]) -> dict[str, Config]:
+    """Of those that may be read."""
+    from klamm.client.admin.configs import Configs, Resource
+
+    found = await Configs(cluster).describe_configs(Resource.topic(topic.name) for topic in topics)
+    return {resource.name: config for resource, config in found.items()}
 
 
 def notes(topic: Topic) -> str:
@@ -150,11 +143,18 @@ def replication(topic: Topic) -> int:
     return max((len(p.replicas) for p in topic.partitions.values()), default=0)
 
 
-def own_configs(configs: Sequence[DescribeConfigsResourceResult] | None) -> dict[str, str | None]:
-    return {config.name: config.value for config in configs or () if config.config_source == _FROM_TOPIC}
+def own_configs(configs: Config | None) -> dict[str, str | None]:
+    """What was set on the topic itself."""
+    from klamm.client.admin.configs import ConfigSource
+
+    return {
+        name: config.value
+        for name, config in (configs or {}).items()
+        if config.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    }
 
 
-def topic_json(view: TopicView, configs: Sequence[DescribeConfigsResourceResult] | None = None) -> dict[str, Any]:
+def topic_json(view: TopicView, configs: Config | None = None) -> dict[str, Any]:
     topic = view.topic
     return {
         "name": topic.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from klamm.cli.confirm import confirm
@@ -13,9 +14,11 @@ from klamm.cli.parsing import Failed, UsageError, add_verb, seconds, whole_numbe
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from klamm.cli.txn_admin import Described, Listed, Open
+    from klamm.cli.txn_open import Open
     from klamm.client import Cluster
+    from klamm.client.admin.transactions import TransactionDescription, TransactionListing
 
+_ONGOING = "Ongoing"
 _LIST = """
   klamm txn list                                             all transactional ids that the cluster knows
   klamm txn list --state Ongoing --longer-than 5m            what has been open for long
@@ -97,11 +100,11 @@ def _configure_abort(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run_list(args: argparse.Namespace) -> int:
     async def work(cluster: Cluster) -> int:
-        from klamm.cli.txn_admin import list_transactions
+        from klamm.client.admin.transactions import Transactions
 
-        above_ms = None if args.longer_than is None else round(args.longer_than * 1000)
-        found = await list_transactions(
-            cluster, states=args.state, producer_ids=args.producer, above_ms=above_ms, pattern=args.pattern
+        longer_than_ms = None if args.longer_than is None else round(args.longer_than * 1000)
+        found = await Transactions(cluster).list_transactions(
+            states=args.state, producer_ids=args.producer, longer_than_ms=longer_than_ms, pattern=args.pattern
         )
         _print_list(found, args.output)
         return 0
@@ -109,9 +112,9 @@ def run_list(args: argparse.Namespace) -> int:
     return with_cluster(args, work)
 
 
-def _print_list(found: Sequence[Listed], output: str) -> None:
+def _print_list(found: Sequence[TransactionListing], output: str) -> None:
     if output == "json":
-        print_json([one._asdict() for one in found])
+        print_json([asdict(one) for one in found])
     elif not found:
         remark("There are no such transactions.")
     else:
@@ -124,10 +127,8 @@ def _print_list(found: Sequence[Listed], output: str) -> None:
 
 def run_describe(args: argparse.Namespace) -> int:
     async def work(cluster: Cluster) -> int:
-        from klamm.cli.txn_admin import describe
-
         now_ms = cluster.env.clock.time_ms()
-        found = [await describe(cluster, name) for name in dict.fromkeys(args.ids)]
+        found = await _described(cluster, args.ids)
         if args.output == "json":
             documents = [_document(one, now_ms) for one in found]
             print_json(documents[0] if len(documents) == 1 else documents)
@@ -141,15 +142,28 @@ def run_describe(args: argparse.Namespace) -> int:
     return with_cluster(args, work)
 
 
-def _document(one: Described, now_ms: int) -> dict[str, Any]:
-    document = one._asdict()
-    del document["places"]
+async def _described(cluster: Cluster, ids: Sequence[str]) -> list[TransactionDescription]:
+    """In this order. Failed if there is no such id."""
+    from klamm.client.admin.transactions import Transactions
+    from klamm.client.errors import BrokerSaid
+    from klamm.core.errors import ErrorCode
+
+    found = await Transactions(cluster).describe_transactions(ids)
+    for name, error in found.errors.items():
+        if isinstance(error, BrokerSaid) and error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise Failed(f"there is no transactional id {name!r}.", "See those there are with: klamm txn list")
+    return list(found.check().values())
+
+
+def _document(one: TransactionDescription, now_ms: int) -> dict[str, Any]:
+    document = asdict(one)
+    del document["partitions"]  # to come last
     document["duration_ms"] = None if one.start_ms is None else now_ms - one.start_ms
-    document["partitions"] = [{"topic": topic, "partition": index} for topic, index in one.places]
+    document["partitions"] = [{"topic": topic, "partition": index} for topic, index in one.partitions]
     return document
 
 
-def _print_described(one: Described, now_ms: int) -> None:
+def _print_described(one: TransactionDescription, now_ms: int) -> None:
     from klamm.cli.units import show_duration
 
     print_fields([
@@ -160,9 +174,9 @@ def _print_described(one: Described, now_ms: int) -> None:
         ("producer", f"{one.producer_id}, epoch {one.producer_epoch}"),
         ("coordinator", f"broker {one.coordinator}"),
     ])  # fmt: skip
-    if one.places:
+    if one.partitions:
         print()
-        print_table(("TOPIC", "PARTITION"), one.places)
+        print_table(("TOPIC", "PARTITION"), one.partitions)
 
 
 # ---- find-hanging
@@ -171,7 +185,7 @@ def _print_described(one: Described, now_ms: int) -> None:
 def run_find_hanging(args: argparse.Namespace) -> int:
     async def work(cluster: Cluster) -> int:
         from klamm.cli.topic_view import select
-        from klamm.cli.txn_admin import open_in, owners
+        from klamm.cli.txn_open import open_in, owners
 
         topics = select(await cluster.metadata(), args.topics)
         found = await owners(cluster, await open_in(cluster, topics))
@@ -180,7 +194,7 @@ def run_find_hanging(args: argparse.Namespace) -> int:
             found = {
                 one: owner
                 for one, owner in found.items()
-                if owner is None and now_ms - one.last_ms >= args.silent_for * 1000
+                if owner is None and now_ms - one.producer.last_timestamp_ms >= args.silent_for * 1000
             }
         _print_open(found, now_ms, args)
         return 1 if found and not args.open else 0
@@ -193,17 +207,17 @@ def _print_open(found: Mapping[Open, str | None], now_ms: int, args: argparse.Na
 
     if args.output == "json":
         print_json([
-            {"topic": one.place[0], "partition": one.place[1], "producer_id": one.producer_id,
-             "producer_epoch": one.producer_epoch, "start_offset": one.start_offset, "last_ms": one.last_ms,
-             "transactional_id": owner}
+            {"topic": one.place.topic, "partition": one.place.partition, "producer_id": one.producer.producer_id,
+             "producer_epoch": one.producer.producer_epoch, "start_offset": one.producer.txn_start_offset,
+             "last_ms": one.producer.last_timestamp_ms, "transactional_id": owner}
             for one, owner in found.items()
         ])  # fmt: skip
     elif not found:
         remark("No transaction is open." if args.open else "No transaction hangs.")
     else:
         rows = [
-            (*one.place, one.producer_id, one.producer_epoch, one.start_offset,
-             show_duration(max(0, now_ms - one.last_ms)), owner)
+            (*one.place, one.producer.producer_id, one.producer.producer_epoch, one.producer.txn_start_offset,
+             show_duration(max(0, now_ms - one.producer.last_timestamp_ms)), owner)
             for one, owner in found.items()
         ]  # fmt: skip
         headers = ("TOPIC", "PARTITION", "PRODUCER", "EPOCH", "START", "SILENT FOR", "TRANSACTIONAL ID")
@@ -230,22 +244,23 @@ def run_abort(args: argparse.Namespace) -> int:
 
 
 async def _abort_by_id(cluster: Cluster, args: argparse.Namespace) -> None:
-    from klamm.cli.txn_admin import ONGOING, describe, end_by_id
+    from klamm.client.admin.transactions import Transactions
 
-    one = await describe(cluster, args.id)
-    if one.state != ONGOING:
+    (one,) = await _described(cluster, [args.id])
+    if one.state != _ONGOING:
         raise Failed(f"{args.id} has no open transaction: its state is {one.state}.")
     if not args.yes:
         _confirm(
             f"abort what {args.id} has open and fence its producer ({one.producer_id}, epoch {one.producer_epoch})"
         )
-    await end_by_id(cluster, args.id)
+    (await Transactions(cluster).fence_producers([args.id])).check()
     print(f"Aborted the transaction of {args.id}.")
 
 
 async def _abort_in_partition(cluster: Cluster, args: argparse.Namespace) -> None:
     from klamm.cli.topic_view import select
-    from klamm.cli.txn_admin import end_in_partition, open_in, owners
+    from klamm.cli.txn_open import open_in, owners
+    from klamm.client.admin.transactions import Transactions
 
     (topic,) = select(await cluster.metadata([args.topic]), [args.topic])
     where = f"{topic.name}, partition {args.partition}"
@@ -254,17 +269,19 @@ async def _abort_in_partition(cluster: Cluster, args: argparse.Namespace) -> Non
     found = [
         one
         for one in await open_in(cluster, [topic], args.partition)
-        if args.producer in (None, one.producer_id) and args.start_offset in (None, one.start_offset)
+        if args.producer in (None, one.producer.producer_id)
+        and args.start_offset in (None, one.producer.txn_start_offset)
     ]
     if not found:
         raise Failed(f"no such transaction is open in {where}.", "See what is with: klamm txn find-hanging --open")
-    (one, owner), *_ = (await owners(cluster, found)).items()
+    ((place, producer), owner), *_ = (await owners(cluster, found)).items()
     if owner is not None:
         raise Failed(f"this transaction does not hang: {owner} has it open.", f"End it with: klamm txn abort {owner}")
     if not args.yes:
-        _confirm(f"abort the transaction of producer {one.producer_id} in {where}, from offset {one.start_offset} on")
-    await end_in_partition(cluster, one)
-    print(f"Aborted the transaction of producer {one.producer_id} in {where}.")
+        start = producer.txn_start_offset
+        _confirm(f"abort the transaction of producer {producer.producer_id} in {where}, from offset {start} on")
+    await Transactions(cluster).abort_transaction(place, producer)
+    print(f"Aborted the transaction of producer {producer.producer_id} in {where}.")
 
 
 def _confirm(what: str) -> None:

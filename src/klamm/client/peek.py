@@ -27,6 +27,8 @@ _ROUNDS: Final = 5
 async def first_timestamps(cluster: Cluster, wanted: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
     """The time of the first record at or after an offset, in milliseconds since 1970, where there is one to be had."""
     left = {TopicPartition(*place): offset for place, offset in wanted.items()}
+    if left:
+        await cluster.refresh({place.topic for place in left})
     found: dict[tuple[str, int], int] = {}
     partition_bytes = _FIRST_BYTES
     for _ in range(_ROUNDS):

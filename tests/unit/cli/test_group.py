@@ -8,10 +8,11 @@ import pytest
 
 from klamm import wire
 from klamm.cli import main
-from klamm.cli.group_admin import Listed, assigned_places
 from klamm.cli.group_reset import TopicChoice, read_file, shifted, topic_choice, within
 from klamm.cli.group_view import described_here, select
 from klamm.cli.parsing import Failed, UsageError
+from klamm.client.admin.group_members import assigned
+from klamm.client.admin.groups import GroupListing as Listed
 from klamm.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 
 
@@ -64,9 +65,9 @@ def test_assignments_are_read_in_any_version_and_what_is_none_is_nothing() -> No
     )
     body = wire.encode(assignment, 0)
     for version in (b"\0\0", b"\0\3", b"\0\x09"):
-        assert assigned_places(version + body + b"what a later version adds") == [("t", 2), ("t", 0), ("u", 1)]
+        assert assigned(version + body + b"what a later version adds") == (("t", 2), ("t", 0), ("u", 1))
     for nonsense in (b"", b"\0", b"\0\0", b"\0\0\x7f\xff\xff\xff"):
-        assert assigned_places(nonsense) == []
+        assert assigned(nonsense) == ()
 
 
 def test_names_are_taken_for_names_first_and_then_for_patterns() -> None:

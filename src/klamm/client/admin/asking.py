@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from enum import IntEnum
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from klamm.client.admin.results import K, Results, V, failure, not_told
@@ -23,12 +23,11 @@ from klamm.core.ids import TopicPartition
 
 if TYPE_CHECKING:
     from klamm.client.cluster import Cluster
+    from klamm.client.coordinators import Kind
     from klamm.wire.schema import Request
 
 AT_ONCE: Final = 64
 """How many questions are under way at a time where each item is one of its own."""
-_MANY_KEYS: Final = 4  # FindCoordinator: the version with which the question changed its form
-
 _COORDINATOR_MOVES: Final = frozenset({
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
     ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT,
@@ -44,13 +43,6 @@ Codes = Callable[[Any], Iterable[int]]
 """The error codes in an answer that may say that somebody else should have been asked."""
 
 
-class CoordinatorOf(IntEnum):
-    """What a coordinator is looked for by; Kafka's numbers."""
-
-    GROUP = 0
-    TRANSACTION = 1
-
-
 class Part:
     """A part of `Admin`; of use alone too: `Topics(cluster).delete_topics(["a"])`."""
 
@@ -64,8 +56,12 @@ async def patiently(cluster: Cluster, ask: Callable[[], Awaitable[T]], *, readin
     while True:
         try:
             return await ask()
-        except (BrokerSaid, NotReachable) as error:
+        except BrokerSaid as error:
             await retrying.pause(error)
+        except NotReachable as error:
+            await retrying.pause(error)
+            with suppress(ClientError):
+                await cluster.metadata([])  # it may have left, and somebody else do its work
         except ConnectionLost as error:
             if not reading:
                 raise
@@ -87,7 +83,9 @@ async def each(items: Iterable[K], ask: Callable[[K], Awaitable[V]]) -> Results[
     return Results.of(told, told)
 
 
-async def ask_controller(cluster: Cluster, request: Request, codes: Codes, *, version: int | None = None) -> Any:
+async def ask_controller(
+    cluster: Cluster, request: Request, codes: Codes, *, version: int | None = None, reading: bool = False
+) -> Any:
     """For what changes the cluster. (Brokers of a KRaft cluster pass it on; older ones say that they are not it.)"""
 
     async def ask() -> Any:
@@ -97,65 +95,47 @@ async def ask_controller(cluster: Cluster, request: Request, codes: Codes, *, ve
             raise BrokerSaid(ErrorCode.NOT_CONTROLLER, "the controller")
         return answer
 
-    return await patiently(cluster, ask, reading=False)
+    return await patiently(cluster, ask, reading=reading)
 
 
 async def ask_coordinator(
     cluster: Cluster,
-    what: tuple[CoordinatorOf, str],
-    kind: type[Request],
+    kind: Kind,
+    key: str,
+    message: type[Request],
     request: Callable[[int], Request],
     codes: Codes,
     *,
     last_version: int | None = None,
     reading: bool = True,
 ) -> tuple[int, Any]:
-    """The coordinator and its answer, in the newest version that both sides have and that is not after
-    `last_version`."""
+    """The coordinator of this group or transactional id, and its answer: in the newest version that both sides have and
+    that is not after `last_version`."""
+    from klamm.client.coordinators import Coordinator
+
+    coordinator = Coordinator(cluster, kind, key, cluster.config.default_api_timeout_ms)
 
     async def ask() -> tuple[int, Any]:
-        node = await _find_coordinator(cluster, *what)
-        version = (await cluster.connection(node)).versions.best(kind, last_version)
-        answer = await cluster.request(request(version), node=node, version=version)
+        version = await coordinator.version(message, at_most=last_version)
+        node = await coordinator.node()
+        answer = await coordinator.ask_once(request(version), version=version)
         for code in map(error_code, codes(answer)):
             if code in _COORDINATOR_MOVES:
-                raise BrokerSaid(code, about(*what))
+                coordinator.forget()
+                raise BrokerSaid(code, key)
         return node, answer
 
     return await patiently(cluster, ask, reading=reading)
 
 
-async def coordinator(cluster: Cluster, of: CoordinatorOf, key: str) -> int:
-    """The broker that coordinates this group or transactional id. For the cluster's first, asking decides it."""
-    return await patiently(cluster, lambda: _find_coordinator(cluster, of, key))
+async def ask_brokers(cluster: Cluster, ask: Callable[[int], Awaitable[T]]) -> list[T]:
+    """All of them, for lists that only all of them together know. If one has trouble, all are asked again: what it had
+    may be with another by then."""
 
+    async def all_of_them() -> list[T]:
+        return list((await each(cluster.brokers, ask)).check().values())
 
-async def _find_coordinator(cluster: Cluster, of: CoordinatorOf, key: str) -> int:
-    from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
-
-    version = await cluster.version(FindCoordinatorRequest)
-    if version >= _MANY_KEYS:
-        request = FindCoordinatorRequest(coordinator_keys=[key], key_type=of)
-        found = (await cluster.request(request, version=version)).coordinators[0]
-    else:
-        found = await cluster.request(FindCoordinatorRequest(key=key, key_type=of), version=version)
-    if (error := failure(found.error_code, about(of, key), found.error_message)) is not None:
-        raise error
-    if found.node_id not in cluster.brokers:
-        await cluster.metadata([])  # it has come since we asked
-    return int(found.node_id)
-
-
-def about(of: CoordinatorOf, key: str) -> str:
-    return f"group {key}" if of is CoordinatorOf.GROUP else key
-
-
-async def ask_brokers(
-    cluster: Cluster, ask: Callable[[int], Awaitable[T]], nodes: Iterable[int] | None = None
-) -> list[T]:
-    """All of them, or these; for lists that only all of them together know. One that fails fails the whole."""
-    found = await each(cluster.brokers if nodes is None else nodes, lambda node: patiently(cluster, lambda: ask(node)))
-    return list(found.check().values())
+    return await patiently(cluster, all_of_them)
 
 
 async def ask_leaders(
@@ -173,9 +153,7 @@ async def ask_leaders(
     while left:
         by_leader, missing = await _by_leader(cluster, left)
         outcomes.update(missing)
-        answers = await each(by_leader, lambda node, parts=by_leader: ask(node, parts[node]))  # type: ignore[misc]
-        for node, part in by_leader.items():
-            outcomes.update(answers[node] if node in answers else dict.fromkeys(part, answers.errors[node]))
+        outcomes.update(await _ask_nodes(by_leader, ask))
         left = {place: what for place, what in left.items() if _may_pass(outcomes.get(place), reading)}
         if left:
             trouble = outcomes[next(iter(left))]
@@ -187,10 +165,22 @@ async def ask_leaders(
     return Results.of(wanted, outcomes)
 
 
+async def _ask_nodes(
+    parts: Mapping[int, Mapping[TopicPartition, T]],
+    ask: Callable[[int, Mapping[TopicPartition, T]], Awaitable[Mapping[TopicPartition, V | ClientError]]],
+) -> dict[TopicPartition, V | ClientError]:
+    answers = await each(parts, lambda node: ask(node, parts[node]))
+    outcomes: dict[TopicPartition, V | ClientError] = {}
+    for node, part in parts.items():
+        outcomes.update(answers[node] if node in answers else dict.fromkeys(part, answers.errors[node]))
+    return outcomes
+
+
 async def _by_leader(
     cluster: Cluster, wanted: Mapping[TopicPartition, T]
 ) -> tuple[dict[int, dict[TopicPartition, T]], dict[TopicPartition, ClientError]]:
-    topics = (await cluster.metadata(sorted({place.topic for place in wanted}))).topics
+    names = sorted({place.topic for place in wanted})
+    topics = (await patiently(cluster, lambda: cluster.metadata(names))).topics
     by_leader: dict[int, dict[TopicPartition, T]] = defaultdict(dict)
     missing: dict[TopicPartition, ClientError] = {}
     for place, what in wanted.items():

@@ -7,17 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.client.admin.asking import (
-    CoordinatorOf,
-    Part,
-    about,
-    ask_brokers,
-    ask_coordinator,
-    by_topic,
-    each,
-    needs,
-    places,
-)
+from klamm.client.admin.asking import Part, ask_brokers, ask_coordinator, by_topic, each, needs, places
 from klamm.client.admin.group_members import (
     CLASSIC,
     CONSUMER,
@@ -27,6 +17,7 @@ from klamm.client.admin.group_members import (
     consumer_group,
 )
 from klamm.client.admin.results import Results, failure
+from klamm.client.coordinators import Kind
 from klamm.client.errors import BrokerSaid, ClientError, UnsupportedVersion
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
@@ -191,10 +182,11 @@ class Groups(Part):
             OffsetFetchRequest,
             lambda version: _offset_fetch(group_id, wanted, version, require_stable),
             _codes_of_offsets,
+            moves=lambda answer: [*_codes_of_offsets(answer), *_codes_of_committed(answer)],
             last_version=_LAST_WITH_NAMES,
         )
         told: dict[TopicPartition, CommittedOffset | ClientError] = {}
-        for topic in answer.groups[0].topics if answer.groups else answer.topics:
+        for topic in _committed(answer):
             for p in topic.partitions:
                 place = TopicPartition(topic.name, p.partition_index)
                 if p.error_code or p.committed_offset >= 0:
@@ -276,12 +268,18 @@ class Groups(Part):
     ) -> tuple[int, Any]:
         """Ask the group's coordinator. `codes` are the errors of the whole answer, one of which is raised; `moves`, if
         others are to be looked at too, those that may say that the coordinator moves."""
-        what = CoordinatorOf.GROUP, group_id
         node, answer = await ask_coordinator(
-            self._cluster, what, kind, request, moves or codes, last_version=last_version, reading=reading
+            self._cluster,
+            Kind.GROUP,
+            group_id,
+            kind,
+            request,
+            moves or codes,
+            last_version=last_version,
+            reading=reading,
         )
         for code in codes(answer):
-            if (error := failure(code, about(*what))) is not None:
+            if (error := failure(code, f"group {group_id}")) is not None:
                 raise error
         return node, answer
 
@@ -302,6 +300,14 @@ def _codes_of_groups(answer: Any) -> list[int]:
 
 def _codes_of_offsets(answer: Any) -> list[int]:
     return _codes_of_groups(answer) if answer.groups else [answer.error_code]
+
+
+def _committed(answer: Any) -> Any:
+    return answer.groups[0].topics if answer.groups else answer.topics
+
+
+def _codes_of_committed(answer: Any) -> list[int]:
+    return [p.error_code for topic in _committed(answer) for p in topic.partitions]
 
 
 def _codes_of_partitions(answer: Any) -> list[int]:

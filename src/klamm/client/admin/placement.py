@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.client.admin.asking import Part, ask_controller, by_topic, each, needs, places
 from klamm.client.admin.results import Results, failure
-from klamm.client.errors import ClientError
+from klamm.client.errors import BrokerSaid, ClientError
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 
@@ -65,7 +65,7 @@ class LogDir:
     replicas: Mapping[TopicPartition, ReplicaInfo]
     total_bytes: int | None
     usable_bytes: int | None
-    error: ClientError | None
+    error: BrokerSaid | None
     cordoned: bool = False
 
 
@@ -156,7 +156,7 @@ class Placement(Part):
             ]
         timeout_ms = self._cluster.config.request_timeout_ms
         request = ListPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
-        answer = await ask_controller(self._cluster, request, _code)
+        answer = await ask_controller(self._cluster, request, _code, reading=True)
         if (error := failure(answer.error_code, "reassignments", answer.error_message)) is not None:
             raise error
         return {

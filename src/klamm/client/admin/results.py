@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from klamm.client.errors import BrokerSaid, ClientError, error_code
 from klamm.core.errors import ErrorCode
@@ -11,6 +11,7 @@ from klamm.core.ids import TopicPartition
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+D = TypeVar("D")
 
 
 class Results(Mapping[K, V]):
@@ -46,6 +47,16 @@ class Results(Mapping[K, V]):
         if error is not None:
             raise error
         return self._worked[item]
+
+    @overload
+    def get(self, item: K, /) -> V | None: ...
+
+    @overload
+    def get(self, item: K, /, default: V | D) -> V | D: ...
+
+    def get(self, item: K, /, default: V | D | None = None) -> V | D | None:
+        """Quietly: the default for what did not work, too."""
+        return self._worked.get(item, default)
 
     def __contains__(self, item: object) -> bool:
         return item in self._worked

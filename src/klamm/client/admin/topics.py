@@ -28,7 +28,6 @@ _MAX_PAGES: Final = 10_000  # of DescribeTopicPartitions, each with up to 2,000 
 _DELETE_BY_NAME: Final = 5  # later versions of DeleteTopics name topics in another field
 _DELETE_BY_ID: Final = 6
 _DEFAULTS: Final = 4  # CreateTopics: before it, one had to say how many partitions and replicas
-_SUMMARY: Final = 5  # and before it, one was not told
 
 
 @dataclass(frozen=True, slots=True)

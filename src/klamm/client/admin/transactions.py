@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.client.admin.asking import (
-    CoordinatorOf,
     Part,
-    about,
     ask_brokers,
     ask_coordinator,
     ask_leaders,
@@ -20,6 +18,7 @@ from klamm.client.admin.asking import (
     places,
 )
 from klamm.client.admin.results import Results, failure
+from klamm.client.coordinators import Kind
 from klamm.client.errors import BrokerSaid, ClientError
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
@@ -99,7 +98,7 @@ class Transactions(Part):
             needs(version, _PATTERNS if pattern is not None else 0, "to choose transactions by a pattern")
             answer = await self._cluster.request(request, node=node, version=version)
             if answer.unknown_state_filters:
-                unknown = f"There is no state {', '.join(answer.unknown_state_filters)}."
+                unknown = f"there is no state {', '.join(answer.unknown_state_filters)}"
                 raise BrokerSaid(ErrorCode.INVALID_REQUEST, "transactions", unknown)
             if (error := failure(answer.error_code, f"the transactions of broker {node}")) is not None:
                 raise error
@@ -115,16 +114,16 @@ class Transactions(Part):
 
         async def ask(name: str) -> TransactionDescription:
             request = DescribeTransactionsRequest(transactional_ids=[name])
-            what = CoordinatorOf.TRANSACTION, name
             node, answer = await ask_coordinator(
                 self._cluster,
-                what,
+                Kind.TRANSACTION,
+                name,
                 DescribeTransactionsRequest,
                 lambda _: request,
                 lambda answer: [answer.transaction_states[0].error_code],
             )
             (told,) = answer.transaction_states
-            if (error := failure(told.error_code, about(*what))) is not None:
+            if (error := failure(told.error_code, name)) is not None:
                 raise error
             return TransactionDescription(
                 name,
@@ -146,11 +145,15 @@ class Transactions(Part):
 
         async def fence(name: str) -> FencedProducer:
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=_FENCING_TIMEOUT_MS)
-            what = CoordinatorOf.TRANSACTION, name
-            _, told = await ask_coordinator(
-                self._cluster, what, InitProducerIdRequest, lambda _: request, lambda answer: [answer.error_code]
-            )  # fencing twice does no harm
-            if (error := failure(told.error_code, about(*what))) is not None:
+            _, told = await ask_coordinator(  # again if it was not answered: fencing twice does no harm
+                self._cluster,
+                Kind.TRANSACTION,
+                name,
+                InitProducerIdRequest,
+                lambda _: request,
+                lambda answer: [answer.error_code],
+            )
+            if (error := failure(told.error_code, name)) is not None:
                 raise error
             return FencedProducer(told.producer_id, told.producer_epoch)
 

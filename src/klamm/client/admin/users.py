@@ -5,16 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final
 
 from klamm.client.admin.asking import Part, ask_controller, patiently
 from klamm.client.admin.results import Results, failure
 from klamm.client.errors import ClientError
-
-USER: Final = "user"
-CLIENT_ID: Final = "client-id"
-IP: Final = "ip"
 
 _EXACT: Final = 0  # how DescribeClientQuotas takes one part of a filter
 _DEFAULT: Final = 1
@@ -31,22 +27,32 @@ class QuotaEntity:
 
     parts: tuple[tuple[str, str | None], ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(sorted(self.parts)))  # so that the same are equal
+
     @classmethod
     def of(cls, **names: str | None) -> QuotaEntity:
-        return cls(tuple(sorted((kind.replace("_", "-"), name) for kind, name in names.items())))
+        return cls(tuple((kind.replace("_", "-"), name) for kind, name in names.items()))
 
     def __str__(self) -> str:
         return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in self.parts)
 
 
+class AnyName(Enum):
+    """Stands for every name in a `QuotaFilter`."""
+
+    ANY_NAME = "any name"
+
+
+ANY_NAME: Final = AnyName.ANY_NAME
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaFilter:
-    """Types of entities with a name, None for the default, or ANY for all. Without any, every quota there is. With
-    `strict`, only entities that have no other type."""
+    """Types of entities (`user`, `client-id`, `ip`) with a name, None for the default, or ANY_NAME for all of them.
+    Without any, every quota there is. With `strict`, only entities that have no other type."""
 
-    ANY = object()
-
-    parts: Mapping[str, str | object | None] = field(default_factory=dict)
+    parts: Mapping[str, str | AnyName | None] = field(default_factory=dict)
     strict: bool = False
 
 
@@ -108,7 +114,7 @@ class Users(Part):
             if (error := failure(answer.error_code, "quotas", answer.error_message)) is not None:
                 raise error
             return {
-                QuotaEntity(tuple(sorted((one.entity_type, one.entity_name) for one in entry.entity))): {
+                QuotaEntity(tuple((one.entity_type, one.entity_name) for one in entry.entity)): {
                     value.key: value.value for value in entry.values
                 }
                 for entry in answer.entries or ()
@@ -136,7 +142,7 @@ class Users(Part):
         answer = await ask_controller(self._cluster, request, lambda answer: (one.error_code for one in answer.entries))
         told: dict[QuotaEntity, ClientError | None] = {}
         for one in answer.entries:
-            entity = QuotaEntity(tuple(sorted((part.entity_type, part.entity_name) for part in one.entity)))
+            entity = QuotaEntity(tuple((part.entity_type, part.entity_name) for part in one.entity))
             told[entity] = failure(one.error_code, entity, one.error_message)
         return Results.of(changes, told)
 
