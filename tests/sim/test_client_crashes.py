@@ -11,6 +11,7 @@ import pytest
 
 from klamm.client import ClientConfig, Cluster
 from klamm.client.batches import BatchResult
+from klamm.client.bulk import columns
 from klamm.core.env import Env
 from klamm.core.options import Options
 from klamm.server.node import Node
@@ -31,6 +32,7 @@ class Story:
         self.sent: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.read: list[list[bytes | None]] = [[] for _ in range(PARTITIONS)]
         self.outcomes: list[object] = []
+        self.told: list[BatchResult] = []
 
     async def run(self) -> None:
         await self._start()
@@ -75,10 +77,17 @@ class Story:
 
     async def _produce(self, cluster: Cluster) -> None:
         async with cluster.sender(on_batch=lambda batch, result: self.outcomes.append(result)) as sender:
-            for number in range(RECORDS):
+            number = 0
+            while number < RECORDS:
                 partition = self.rng.randrange(PARTITIONS)
-                self.sent[partition].append(b"%d" % number)
-                await sender.put("t", self.sent[partition][-1], partition=partition)
+                count = min(self.rng.choice((1, 1, 1, 30)), RECORDS - number)
+                values = [b"%d" % each for each in range(number, number + count)]
+                self.sent[partition] += values
+                number += count
+                if count == 1:
+                    await sender.put("t", values[0], partition=partition)
+                else:
+                    await sender.put_many("t", columns(values, None, partition, None, None, 0, self.told.append))
                 await asyncio.sleep(self.rng.choice((0.0, 0.0, 0.02)))
 
     async def _consume(self, config: ClientConfig, env: Env) -> None:
@@ -105,4 +114,5 @@ def test_records_arrive_once_and_in_order_over_any_number_of_kills(first: int) -
             story = world.run(main())
         failed = [outcome for outcome in story.outcomes if not isinstance(outcome, BatchResult)]
         assert not failed, f"seed {seed}: {failed}"
+        assert not [result for result in story.told if result.error is not None], f"seed {seed}"
         assert story.read == story.sent, f"seed {seed}"

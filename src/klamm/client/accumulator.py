@@ -21,15 +21,13 @@ from klamm.core.env import Buffer, Env
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 from klamm.records.batch import header_bytes
+from klamm.records.building import NOT_A_RECORD
 from klamm.records.kernel import Builder, spread
 from klamm.records.record import Headers
 
 MAX_TIMESTAMP_MS: Final = 2**63 - 1
 CHUNK_RECORDS: Final = 4096
 """Of columns, so many are taken at a time: everybody else on the loop waits meanwhile, for less than a millisecond."""
-
-NOT_A_RECORD: Final = (TypeError, ValueError, AttributeError, OverflowError, IndexError)
-"""What the kernel raises for what has no place in a record."""
 
 Tell = Callable[[BatchResult], None]
 
@@ -75,8 +73,9 @@ class Accumulator:
             queues = [self.queues.get(place) or self.queues.setdefault(place, Queue(place)) for place in places]
             before, route = route, Route(topic, queues)
             if before is not None:
-                route.current, route.batch = before.current, before.batch
-                route.produced, route.turn = before.produced, before.turn
+                route.turn = before.turn
+                if before.current in queues:  # a topic that was made anew may have fewer
+                    route.current, route.batch, route.produced = before.current, before.batch, before.produced
             self._routes[topic.name] = route
         return route
 
@@ -160,6 +159,8 @@ class Accumulator:
 
     def chosen(self, topic: Topic, columns: Columns) -> Columns:
         """The same with the partitions of all records, if each of them is a choice of its own."""
+        if columns.partitions:
+            checked(topic, columns.partitions[0])  # the caller's choice is one for all
         if columns.partitions is not None or not self._partitioner.each:
             return columns
         route = self._route(topic)
@@ -194,7 +195,7 @@ class Accumulator:
                 before = builder.size
                 start = builder.extend(values, keys, timestamps, headers, start, stop, self._room)
                 self.memory.used += builder.size - before
-            if start < stop:
+            if start < stop:  # it goes elsewhere, or is no record
                 batch, number = self._put(route, None, *columns.row(start))
                 touched.setdefault(batch, number)
                 start += 1

@@ -157,7 +157,7 @@ class Batch:
         assert self._sealed is not None
         return self._sealed
 
-    def split(self, how: Encoding) -> None:
+    def split(self, how: Encoding) -> tuple[Batch, Batch]:
         """Make two of it. Nothing of it is in the log, so they can use its sequences."""
         assert self.identity is not None and self.count > 1
         middle = self.count // 2
@@ -181,6 +181,7 @@ class Batch:
         self.halves = first, second
         self._sealed = None
         self._tell_waiters()
+        return self.halves
 
     # What became of it.
 

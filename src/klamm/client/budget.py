@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from klamm.client.errors import TimedOut
 from klamm.core.env import Env
@@ -35,6 +36,11 @@ class Budget:
             done, _ = await asyncio.wait((self._room,), timeout=max(0.0, left_s))
             if not done:
                 raise TimedOut(f"No room within {timeout_s:g} s: {self.used} bytes of {self._name} are in use.")
+
+    def end(self) -> None:
+        """Nobody waits any more: what they want to take will be refused anyway."""
+        self._limit = sys.maxsize
+        self.give_back(0)
 
     def give_back(self, size: int) -> None:
         self.used -= size

@@ -28,6 +28,7 @@ from klamm.client.errors import error_code as code_of
 from klamm.client.idle import Idle
 from klamm.client.reaching import reach, reason_of, tls_failed, who_answers
 from klamm.client.receive import BadFrame, FrameReceiver
+from klamm.client.reply import Reply
 from klamm.client.stats import Stats
 from klamm.client.versions import Versions, api_name
 from klamm.core.env import Buffer, Env
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from klamm.client.authentication import Login
     from klamm.client.sasl.credentials import Credentials
     from klamm.client.security import Security
+    from klamm.wire.stencil import Stencil
 
 MAX_IN_FLIGHT: Final = 128
 """Requests without an answer on one connection; `request` waits for room beyond that."""
@@ -51,7 +53,7 @@ class _Pending(NamedTuple):
     correlation_id: int
     response: type[wire.Response]
     version: int
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] | Reply
     timer: asyncio.TimerHandle
     sent_at: float
 
@@ -152,13 +154,36 @@ class Connection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[Any]:
         """Send at once; the answer, or a `ClientError`, comes through the future. For callers that count for
         themselves how much they have on the way."""
-        data = self._encode(message, version)
         future = self._loop.create_future()
+        self._send(message, version, timeout_s, future, even_if_held)
+        return future
+
+    def send_for(self, reply: Reply, message: wire.Request, version: int, timeout_s: float) -> None:
+        """The same, with the answer to this."""
+        self._send(message, version, timeout_s, reply, False)
+
+    def send_records(self, reply: Reply, stencil: Stencil, records: Buffer, timeout_s: float) -> None:
+        """The same with a request that only differs in its records from the one before."""
+        self._take_id()
+        data = stencil.frame(self.last_id, records)
+        answer = wire.response_type(stencil.key)
+        api = answer.__name__.removesuffix("Response")
+        timer = self._loop.call_later(timeout_s, self._timed_out, api, timeout_s, reply)
+        self._put(data, _Pending(self.last_id, answer, stencil.version, reply, timer, self._loop.time()), False)
+
+    def _send(
+        self,
+        message: wire.Request,
+        version: int,
+        timeout_s: float,
+        future: asyncio.Future[Any] | Reply,
+        even_if_held: bool,
+    ) -> None:
+        data = self._encode(message, version)
         timer = self._loop.call_later(timeout_s, self._timed_out, api_name(type(message)), timeout_s, future)
         answer = wire.response_type(message.__api_key__)
         pending = _Pending(self.last_id, answer, version, future, timer, self._loop.time())
         self._put(data, pending, even_if_held)
-        return future
 
     def send_only(self, message: wire.Request, version: int) -> None:
         """Send what has no answer (Produce with acks=0)."""
@@ -215,8 +240,12 @@ class Connection(asyncio.BufferedProtocol):
         while not self.is_writable and self.lost is None:
             await self._wait_for_room(timeout_s)
 
-    def _encode(self, message: wire.Request, version: int) -> bytes:
-        """The request under the next correlation id."""
+    @property
+    def client_id(self) -> str:
+        return self._client_id
+
+    def _take_id(self) -> None:
+        """The next request has `last_id`."""
         if self.lost is not None:
             raise self.lost.with_traceback(None)  # the same object for everybody: it must not collect their frames
         assert self._transport is not None
@@ -224,6 +253,10 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(ConnectionLost(f"The connection to {self.address} is gone."))
             raise ConnectionLost(f"The connection to {self.address} is gone.")
         self.last_id = self.last_id + 1 & _MAX_CORRELATION_ID
+
+    def _encode(self, message: wire.Request, version: int) -> bytes:
+        """The request under the next correlation id."""
+        self._take_id()
         try:
             parts = frames.encode_request(message, version, self.last_id, self._client_id)
         except wire.ProtocolError as error:
@@ -311,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         self.fail(ConnectionLost(f"The connection to {self.address} was closed."))
 
-    def _timed_out(self, api: str, timeout_s: float, future: asyncio.Future[Any]) -> None:
+    def _timed_out(self, api: str, timeout_s: float, future: asyncio.Future[Any] | Reply) -> None:
         self.stats.timeouts += 1
         if not future.done():
             future.set_exception(TimedOut(f"{self.address} did not answer {api} within {timeout_s:g} s."))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.client.cluster import Cluster
 from klamm.client.config import ClientConfig
-from klamm.client.errors import ClientError, Closed
+from klamm.client.errors import ClientError, Closed, ProducerFenced
 from klamm.client.serializing import AnySerializer, Serializing
 
 if TYPE_CHECKING:
@@ -76,18 +76,20 @@ class Producer:
         """Connect; a transactional producer also takes over its id. `NotReachable` if no broker is to be found."""
         from klamm.client.sender import Sender
 
+        if self._cluster is not None:
+            raise ClientError("This producer is open already.")
         if self._env is None:
             from klamm.core.env.real import real_env
 
             self._env = real_env()
-        self._cluster = await Cluster.connect(self.config, self._env)
-        self._sender = Sender(self._cluster, choice=self._partitioner)
-        if self._sender.transactions is not None:
-            try:
+        try:
+            self._cluster = await Cluster.connect(self.config, self._env)
+            self._sender = Sender(self._cluster, choice=self._partitioner)
+            if self._sender.transactions is not None:
                 await self._sender.transactions.init()
-            except BaseException:
-                await self.close(abort=True)
-                raise
+        except BaseException:
+            await self.close(abort=True)
+            raise
 
     async def close(self, *, abort: bool = False) -> None:
         """Write what is there, then end; with `abort`, give it up. A transaction that is open is aborted."""
@@ -95,7 +97,9 @@ class Producer:
         try:
             if sender is not None:
                 if sender.transactions is not None:
-                    await sender.transactions.leave()
+                    from klamm.client.transactions import LEAVE_LIMIT_S
+
+                    await sender.transactions.leave(LEAVE_LIMIT_S)
                 await sender.close(abort=abort)
         finally:
             if self._cluster is not None:
@@ -213,8 +217,11 @@ class Producer:
         try:
             yield self
             await transactions.commit()
-        except BaseException:
+        except BaseException as error:
             await transactions.leave()
+            why = transactions.failed
+            if isinstance(error, ClientError) and isinstance(why, ProducerFenced) and why is not error:
+                raise why from error
             raise
         finally:
             self._unheard = None  # the end of the transaction has told
@@ -249,7 +256,7 @@ class Producer:
 
     async def partitions_for(self, topic: str) -> list[Partition]:
         """The partitions of a topic, with their leaders."""
-        return list((await self._ready().ready(topic)).partitions.values())
+        return list((await self._ready().topic(topic)).partitions.values())
 
     def metrics(self) -> dict[str, float]:
         """Totals and gauges by the names that Java's producer has for them."""

@@ -96,13 +96,11 @@ def produce_request(
     return ProduceRequest(transactional_id=name, acks=acks, timeout_ms=timeout_ms, topic_data=data), version
 
 
-def read_answer(answer: ProduceResponse, topics: Mapping[str, Topic]) -> dict[TopicPartition, Answer]:
+def read_answer(answer: ProduceResponse, request: ProduceRequest) -> dict[TopicPartition, Answer]:
     """The answers by partition."""
     found = {}
-    names: dict[bytes, str] = {}
+    names = {topic.topic_id: topic.name for topic in request.topic_data}
     for topic in answer.responses:
-        if not topic.name and not names:
-            names = {known.id: known.name for known in topics.values()}
         name = topic.name or names.get(bytes(topic.topic_id), "")
         for partition in topic.partition_responses:
             message = partition.error_message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 
 from klamm.client.backoff import Backoff
 from klamm.client.config import ClientConfig
@@ -25,11 +26,11 @@ class Retrying:
     def left_s(self) -> float:
         return max(0.0, self._deadline - self._env.clock.monotonic())
 
-    async def pause(self, error: ClientError) -> None:
+    async def pause(self, error: ClientError, *, at_most_s: float = inf) -> None:
         """Raises `error` if it is not worth trying again, `TimedOut` if there is no time left for it."""
         if not error.retriable:
             raise error
-        wait_s = self._backoff.next_s()
+        wait_s = min(self._backoff.next_s(), at_most_s)
         if wait_s >= self.left_s():
             raise TimedOut(f"{self._what} did not succeed in time. The last error: {error.text}", error.hint) from error
         await asyncio.sleep(wait_s)

@@ -79,10 +79,14 @@ class Sender(Sending):
         topics by themselves are given the time to), `TimedOut` if it takes longer than max.block.ms."""
         if self._closed:
             raise Closed("This producer is closed.")
-        known = self._cluster.known.topics.get(topic) or await self._find_topic(topic)
+        known = await self.topic(topic)
         if not self.records.memory.has_room:
             await self.records.memory.wait(self._config.max_block_ms / 1000)
         return known
+
+    async def topic(self, name: str) -> Topic:
+        """As last heard of; asked for, and perhaps made by that, if it never was."""
+        return self._cluster.known.topics.get(name) or await self._find_topic(name)
 
     async def put(
         self,
@@ -144,6 +148,7 @@ class Sender(Sending):
                 for batch in pending:
                     await batch.wait()
                 pending = [half for batch in pending if batch.halves for half in batch.halves]
+            await asyncio.sleep(0)  # callbacks of batches come before this returns
         finally:
             self._flushing -= 1
 
@@ -158,6 +163,7 @@ class Sender(Sending):
         await self._driver.close()
         for batch in list(self._pending()):
             batch.fail(Closed("The producer was closed before this was written."))
+        self.records.memory.end()
 
     async def _find_topic(self, name: str) -> Topic:
         limit_ms = min(CREATION_WAIT_MS, self._config.max_block_ms)

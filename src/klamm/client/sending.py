@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from klamm.client.accumulator import Accumulator
 from klamm.client.backoff import Backoff
@@ -20,18 +20,22 @@ from klamm.client.driver import Driver
 from klamm.client.errors import BrokerSaid, ClientError, TimedOut, UnsupportedVersion, error_code
 from klamm.client.partitioner import Choice, partitioner
 from klamm.client.producing import OUT_OF_PLACE, UNSURE, Answer, needs_new_leader, produce_request, read_answer
+from klamm.client.reply import Reply
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 from klamm.records.compression import Codec
+from klamm.wire.stencil import Stencil
 
 if TYPE_CHECKING:
     from klamm.client.cluster import Cluster
     from klamm.client.config import ClientConfig
     from klamm.client.sender import Sender
     from klamm.client.transactions import Transactions
+    from klamm.wire.messages.k00_produce import ProduceRequest, ProduceResponse
     from klamm.wire.messages.k22_init_producer_id import InitProducerIdResponse
 
 _MAX_WAIT_S: Final = 1.0  # the longest nap: expired batches are noticed at least this often
+_IDLE_WAIT_S: Final = 30.0  # the same while there is nothing to send: old metadata is noticed
 
 OnBatch = Callable[[Batch, "BatchResult | ClientError"], None]
 
@@ -46,6 +50,13 @@ class Counts:
     requests: int = 0
     failed_records: int = 0
     retried_records: int = 0
+
+
+class _Used(NamedTuple):
+    stencil: Stencil
+    request: ProduceRequest
+    made_from: tuple[object, ...]
+    """What it depends on."""
 
 
 class Sending:
@@ -65,11 +76,12 @@ class Sending:
         self._requests: dict[int, int] = defaultdict(int)  # on the way, by node
         self._stalled: dict[int, float] = {}  # since when a broker has taken nothing of what there is for it
         self._backoffs: dict[TopicPartition, Backoff] = {}
+        self._stencils: dict[TopicPartition, _Used] = {}
         self.counts = Counts()
         self._flushing = 0
         self._closed = False
-        self._driver = Driver(self._pump, self._give_up_all)
         chooser = partitioner(choice, config, cluster.env.rng, self._is_stalled)
+        self._driver = Driver(self._pump, self._give_up_all)
         self.records = Accumulator(cluster.env, config, chooser, self._driver.wake)
         self.transactions: Transactions | None = None
         if config.transactional_id:
@@ -89,7 +101,7 @@ class Sending:
             self._give_up_all(transactions.failed)
         linger_s = 0.0 if self._flushing else self._linger_s
         by_node: dict[int, list[Queue]] = defaultdict(list)
-        nap_s = _MAX_WAIT_S
+        nap_s = _MAX_WAIT_S if self.records.active else _IDLE_WAIT_S
         homeless: set[str] = set()
         idle: list[TopicPartition] = []
         for place, queue in self.records.active.items():
@@ -157,29 +169,54 @@ class Sending:
     def _send(self, node: int, connection: Connection, batches: list[Batch]) -> None:
         for batch in batches:
             batch.seal(self._how)
+        timeout_s = self._config.request_timeout_ms / 1000
         try:
-            request, version = produce_request(
-                connection.versions,
-                batches,
-                self._cluster.known.topics,
-                acks=self._acks,
-                timeout_ms=self._config.request_timeout_ms,
-                codec=self._how.codec,
-                transactions=self.transactions,
-            )
-            if self._acks == 0:
-                connection.send_only(request, version)
-                for batch in batches:
-                    self._succeeded(batch, Answer(ErrorCode.NONE))
-                return
-            future = connection.send(request, version, self._config.request_timeout_ms / 1000)
+            if len(batches) == 1 and self._acks:
+                used = self._stencil(connection, batches[0])
+                reply = Reply(lambda answer, error: self._answered(node, batches, used.request, answer, error))
+                connection.send_records(reply, used.stencil, batches[0].encoded, timeout_s)
+            else:
+                request, version = self._request(connection, batches)
+                if self._acks == 0:
+                    connection.send_only(request, version)
+                    for batch in batches:
+                        self._succeeded(batch, Answer(ErrorCode.NONE))
+                    return
+                reply = Reply(lambda answer, error: self._answered(node, batches, request, answer, error))
+                connection.send_for(reply, request, version, timeout_s)
         except ClientError as error:
             for batch in batches:
                 self._failed(batch, error, sent=False)
             return
         self._requests[node] += 1
         self.counts.requests += 1
-        future.add_done_callback(lambda done: self._answered(node, batches, done))
+
+    def _request(self, connection: Connection, batches: list[Batch]) -> tuple[ProduceRequest, int]:
+        return produce_request(
+            connection.versions,
+            batches,
+            self._cluster.known.topics,
+            acks=self._acks,
+            timeout_ms=self._config.request_timeout_ms,
+            codec=self._how.codec,
+            transactions=self.transactions,
+        )
+
+    def _stencil(self, connection: Connection, batch: Batch) -> _Used:
+        """For requests with one batch of this partition, as most are: what is around it is always the same."""
+        place = batch.place
+        made_from = (
+            connection.versions,
+            self._cluster.known.topics.get(place.topic),
+            self.transactions is not None and self.transactions.implicit,
+        )
+        found = self._stencils.get(place)
+        if found is None or found.made_from != made_from:
+            request, version = self._request(connection, [batch])
+            stencil = Stencil(request, version, connection.client_id)
+            request.topic_data[0].partition_data.clear()  # the records are not kept with it
+            found = self._stencils[place] = _Used(stencil, request, made_from)
+        return found
 
     def _is_stalled(self, node: int) -> bool:
         since = self._stalled.get(node)
@@ -188,20 +225,25 @@ class Sending:
 
     # What comes back.
 
-    def _answered(self, node: int, batches: list[Batch], future: asyncio.Future[Any]) -> None:
+    def _answered(
+        self,
+        node: int,
+        batches: list[Batch],
+        request: ProduceRequest,
+        answer: ProduceResponse | None,
+        error: ClientError | None,
+    ) -> None:
         self._requests[node] -= 1
-        if self._closed or future.cancelled():
+        if self._closed:
             return
-        error = future.exception()
-        if error is not None:
-            assert isinstance(error, ClientError)
+        if answer is None:
+            assert error is not None
             for batch in batches:
                 self._failed(batch, error, sent=True)
         else:
-            answers = read_answer(future.result(), self._cluster.known.topics)
+            answers = read_answer(answer, request)
             for batch in batches:
-                answer = answers.get(batch.place, Answer(ErrorCode.UNKNOWN_SERVER_ERROR))
-                self._judge(batch, answer)
+                self._judge(batch, answers.get(batch.place, Answer(ErrorCode.UNKNOWN_SERVER_ERROR)))
         self._driver.wake()
 
     def _judge(self, batch: Batch, answer: Answer) -> None:
@@ -210,9 +252,10 @@ class Sending:
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._succeeded(batch, answer)
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.unsure:
-            batch.split(self._how)
+            first, second = batch.split(self._how)
             queue.replace(batch)
             self.records.active[batch.place] = queue
+            self.records.memory.used += first.payload_bytes + second.payload_bytes - batch.payload_bytes
         elif code in OUT_OF_PLACE and (queue.recovering or queue.lost_place):
             self._later(batch)  # what has to come behind a batch that failed
         elif code in OUT_OF_PLACE and not batch.unsure and self.transactions is None:

@@ -11,6 +11,7 @@ the producer gets a new epoch as well (KIP-360), in the first protocol by asking
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from enum import Enum
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.client")
 
+LEAVE_LIMIT_S: Final = 5.0
+"""How long a producer that is closed tries to abort what is open. If it cannot, the coordinator will."""
 FEATURE: Final = "transaction.version"
 IMPLICIT_LEVEL: Final = 2
 _LAST_ADD_OF_CLIENTS: Final = 3  # later versions are for brokers
@@ -87,6 +90,7 @@ class Transactions:
         self._cluster = cluster
         self._sender = sender
         self._added: set[TopicPartition] = set()
+        self._adding = asyncio.Lock()  # an end must not overtake it: it would begin another transaction
         self._started = False  # the coordinator knows of it
         self._lost_batch = False
 
@@ -147,7 +151,8 @@ class Transactions:
         )
         self._started = True
         try:
-            _, code = await self.coordinator.ask(request, _worst, at_most=_LAST_ADD_OF_CLIENTS)
+            async with self._adding:
+                _, code = await self.coordinator.ask(request, _worst, at_most=_LAST_ADD_OF_CLIENTS)
         except ClientError as error:
             self.fail(error)
             return
@@ -224,14 +229,14 @@ class Transactions:
         if self.failed is not None:
             if self.state is State.COMMITTING:
                 self.state = State.OPEN
-            raise self.failed
+            raise self.failed.with_traceback(None)
         await self._end(committed=True)
 
     async def abort(self) -> None:
         """When this returns, nothing of it will ever be seen by those who read what is committed."""
         if self.state is State.OVER:
             assert self.failed is not None
-            raise self.failed
+            raise self.failed.with_traceback(None)
         if self.state not in (State.OPEN, State.ABORTING):
             self._expect(State.OPEN, "abort")
         self.state = State.ABORTING
@@ -239,18 +244,21 @@ class Transactions:
         await self._sender.settle()
         await self._end(committed=False)
 
-    async def leave(self) -> None:
-        """Abort what is open, if that is possible; for those who have another error to tell of."""
+    async def leave(self, limit_s: float | None = None) -> None:
+        """Abort what is open, if that is possible; for those who have another error to tell of, or go."""
         if self.state in (State.OPEN, State.ABORTING):
             try:
-                await self.abort()
-            except ClientError as error:
-                log.warning("The transaction of %s was left open, until it times out: %s", self.id, error)
+                async with asyncio.timeout(limit_s):
+                    await self.abort()
+            except (ClientError, TimeoutError) as error:
+                if not isinstance(self.failed, ProducerFenced):
+                    log.warning("A transaction of %s stays open until it times out: %s", self.id, error)
 
     async def _end(self, *, committed: bool) -> None:
         renewed = False
         if self._started:
-            renewed = await self._tell(committed=committed)
+            async with self._adding:
+                renewed = await self._tell(committed=committed)
         if self._lost_batch and not renewed:
             await self._init(self.identity)
         self.failed = None

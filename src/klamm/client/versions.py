@@ -12,12 +12,13 @@ from klamm.wire.messages.k18_api_versions import ApiVersionsResponse
 class Versions:
     """The APIs of one broker, each with its lowest and highest version."""
 
-    __slots__ = ("_ranges", "broker", "features")
+    __slots__ = ("_best", "_ranges", "broker", "features")
 
     def __init__(
         self, ranges: Mapping[int, tuple[int, int]], broker: str, features: Mapping[str, int] | None = None
     ) -> None:
         self._ranges = ranges
+        self._best: dict[tuple[type[wire.Request], int | None], int] = {}  # found before
         self.broker = broker
         self.features = features or {}
         """The levels of the cluster's finalized features, such as transaction.version."""
@@ -36,6 +37,12 @@ class Versions:
 
     def best(self, request: type[wire.Request], at_most: int | None = None) -> int:
         """The highest version that both sides have (and not above `at_most`)."""
+        found = self._best.get((request, at_most))
+        if found is None:
+            found = self._best[request, at_most] = self._find_best(request, at_most)
+        return found
+
+    def _find_best(self, request: type[wire.Request], at_most: int | None) -> int:
         name = api_name(request)
         theirs = self._ranges.get(request.__api_key__)
         if theirs is None:

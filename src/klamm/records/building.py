@@ -18,6 +18,8 @@ from klamm.records.filter import MAX_PAYLOAD_BYTES
 Column = Sequence[Buffer | None]
 """One field of many records: a list or a tuple."""
 
+NOT_A_RECORD: Final = (TypeError, ValueError, AttributeError, OverflowError)
+"""What `append` raises for what has no place in a record."""
 MAX_HEADER_ROOM: Final = 4096
 
 _SEED: Final = 0x9747B28C
@@ -70,10 +72,11 @@ class Builder:
         stop: int,
         room: int,
     ) -> int:
-        """Append the records from index `start` on, as far as there is room; the index of the first that is left."""
+        """Append the records from index `start` on, up to one that has no room, or is none (`append` says what is wrong
+        with it); the index of the first that is left."""
         for index in range(start, stop):
             key = None if keys is None else keys[index]
-            if _append_row(self, index, key, values, timestamps, headers, room) < 0:
+            if not _append_row(self, index, key, values, timestamps, headers, room):
                 return index
         return max(start, stop)
 
@@ -95,9 +98,12 @@ def _append_row(
     timestamps: Sequence[int] | int,
     headers: Sequence[Headers] | None,
     room: int,
-) -> int:
+) -> bool:
     time = timestamps if isinstance(timestamps, int) else timestamps[index]
-    return builder.append(time, key, values[index], None if headers is None else headers[index], room)
+    try:
+        return builder.append(time, key, values[index], None if headers is None else headers[index], room) >= 0
+    except NOT_A_RECORD:
+        return False
 
 
 def spread(
@@ -113,7 +119,8 @@ def spread(
 ) -> tuple[int, int, int]:
     """Append each record to the builder of its partition: by `partitions`, else by its key as Java's client does.
 
-    Ends where one cannot go on: its index, its partition (-1: it has neither), and how many bytes were appended."""
+    Ends at a record that cannot be appended, for want of room or because it is none: its index, its partition (-1: it
+    has neither), and how many bytes were appended before it."""
     total = 0
     for index in range(start, stop):
         key = None if keys is None else keys[index]
@@ -121,13 +128,14 @@ def spread(
             chosen = partitions[index]
             if not 0 <= chosen < len(builders):
                 raise IndexError(f"partition {chosen} of {len(builders)}")
-        elif key is None:
-            return index, -1, total
         else:
-            chosen = (murmur2(key) & 0x7FFFFFFF) % len(builders)
-        builder = builders[chosen]
+            try:
+                chosen = -1 if key is None else (murmur2(key) & 0x7FFFFFFF) % len(builders)
+            except NOT_A_RECORD:
+                chosen = -1
+        builder = builders[chosen] if chosen >= 0 else None
         before = 0 if builder is None else builder.size
-        if builder is None or _append_row(builder, index, key, values, timestamps, headers, room) < 0:
+        if builder is None or not _append_row(builder, index, key, values, timestamps, headers, room):
             return index, chosen, total
         total += builder.size - before
     return max(start, stop), -1, total

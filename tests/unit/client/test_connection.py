@@ -10,6 +10,7 @@ from client_broker import FakeBroker, HangUp
 from klamm import wire
 from klamm.client import BadAnswer, ConnectionLost, TimedOut, UnsupportedVersion
 from klamm.client.connection import MAX_IN_FLIGHT, Connection
+from klamm.client.reply import Reply
 from klamm.core.env.real import real_env
 from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
 from klamm.wire.messages.k18_api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -148,3 +149,50 @@ async def test_what_is_not_kafka_is_told_as_what_it_looks_like(fake: Fake, sent:
     broker.answers[ApiVersionsRequest] = lambda request, version: sent
     with pytest.raises(BadAnswer, match=hint):
         await open_to(broker)
+
+
+async def test_what_is_gathered_goes_out_together_and_is_answered_one_by_one(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await fake()
+    broker.on(MetadataRequest, lambda request, version: MetadataResponse(cluster_id=request.topics[0].name))
+    connection = await open_to(broker)
+    transport: Any = connection._transport
+    written: list[bytes] = []
+    write = transport.write
+    monkeypatch.setattr(connection, "_transport", Writer(transport, lambda data: (written.append(data), write(data))))
+    found: list[object] = []
+    with connection.gathering():
+        for name in ("a", "b", "c"):
+            reply = Reply(lambda answer, error: found.append(answer.cluster_id))
+            connection.send_for(reply, MetadataRequest(topics=[topic(name)]), 9, 10.0)
+        assert not written
+    assert len(written) == 1
+    while len(found) < 3:
+        await asyncio.sleep(0)
+    assert found == ["a", "b", "c"]
+    connection.close()
+
+
+class Writer:
+    """A transport of which somebody sees the writes."""
+
+    def __init__(self, transport: Any, write: Callable[[bytes], object]) -> None:
+        self._transport = transport
+        self.write = write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+async def test_a_reply_hears_of_a_lost_connection_in_a_turn_of_its_own(fake: Fake) -> None:
+    broker = await fake()
+    broker.on(MetadataRequest, lambda request, version: None)
+    connection = await open_to(broker)
+    found: list[object] = []
+    reply = Reply(lambda answer, error: found.append(error))
+    connection.send_for(reply, MetadataRequest(topics=[]), 9, 10.0)
+    connection.close()
+    assert reply.done() and not found
+    await asyncio.sleep(0)
+    assert isinstance(found[0], ConnectionLost)

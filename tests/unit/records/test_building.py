@@ -161,7 +161,18 @@ def test_spreading_ends_at_a_builder_that_is_full_or_missing_and_at_a_record_wit
         twin.spread(builders, [b"a"], None, 0, None, [2], 0, 1, ROOM)
 
 
-@given(rows, st.integers(0, 400))
+def test_columns_end_at_what_is_no_record(twin: Any) -> None:
+    builder = twin.Builder()
+    assert builder.extend([b"1", b"2", "text", b"4"], None, 0, None, 0, 4, ROOM) == 2
+    assert builder.extend([b"1"], None, ["now"], None, 0, 1, ROOM) == 0
+    assert builder.count == 2
+    builders = [twin.Builder()]
+    found = twin.spread(builders, [b"1", 2], [b"k", b"k"], 0, None, None, 0, 2, ROOM)
+    assert found == (1, 0, builders[0].size)
+    assert twin.spread(builders, [b"1"], ["text"], 0, None, None, 0, 1, ROOM) == (0, -1, 0)
+
+
+@given(rows, st.integers(-100, 400))
 def test_the_twins_build_the_same(rows: list[Any], room: int) -> None:
     one, other = native().Builder(), building.Builder()
     for row in rows:
@@ -179,7 +190,7 @@ def test_the_twins_build_the_same(rows: list[Any], room: int) -> None:
 def test_the_twins_spread_the_same(keys: list[bytes | None], data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 5))
     partitions = data.draw(st.none() | st.lists(st.integers(0, count - 1), min_size=len(keys), max_size=len(keys)))
-    room = data.draw(st.integers(0, 500))
+    room = data.draw(st.integers(-100, 500))
     found = []
     for twin in (native(), building):
         builders = [twin.Builder() for _ in range(count)]

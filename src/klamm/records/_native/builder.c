@@ -98,7 +98,8 @@ static enum added write_record(struct builder *builder, long long time, const st
                   (value->size > 0 ? (size_t)value->size : 0) + header_bytes;
     size_t whole = number_bytes((int64_t)body) + body;
     struct out *out = &builder->out;
-    if (body > INT32_MAX || whole + out->size > (size_t)room || whole + out->size > MAX_PAYLOAD_BYTES)
+    size_t limit = room < 0 ? 0 : (size_t)room < MAX_PAYLOAD_BYTES ? (size_t)room : MAX_PAYLOAD_BYTES;
+    if (body > INT32_MAX || whole + out->size > limit)
         return NO_ROOM;
     if (out->room == 0 && !reserve(out, FIRST_ROOM))
         return FAILED;
@@ -222,6 +223,17 @@ static enum added add_row(struct builder *builder, const struct columns *columns
     return done;
 }
 
+/* Whether what went wrong is the record's own fault. Then the error is forgotten: many records end there, and whoever
+ * gave them finds out with `append`. */
+static bool no_record(void)
+{
+    bool its_own = PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
+                   PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_OverflowError);
+    if (its_own)
+        PyErr_Clear();
+    return its_own;
+}
+
 static PyObject *builder_extend(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"values", "keys", "timestamps", "headers", "start", "stop", "room", NULL};
@@ -241,7 +253,7 @@ static PyObject *builder_extend(PyObject *self, PyObject *args, PyObject *kwargs
             break;
         start++;
     }
-    return done == FAILED ? NULL : PyLong_FromSsize_t(start);
+    return done == FAILED && !no_record() ? NULL : PyLong_FromSsize_t(start);
 }
 
 static PyObject *builder_payload(PyObject *self, PyObject *nothing)
@@ -360,6 +372,10 @@ PyObject *murmur2(PyObject *module, PyObject *data)
 /* Which builder a record goes to: by the column of partitions or the hash of its key; -1 without either. -2: an error. */
 static Py_ssize_t choose(PyObject *partitions, PyObject *key, Py_ssize_t index, Py_ssize_t count)
 {
+    if (count < 1) { /* whoever runs in between has taken the builders away */
+        PyErr_SetString(PyExc_IndexError, "no builders");
+        return -2;
+    }
     if (partitions != Py_None) {
         PyObject *given = item_at(partitions, index);
         Py_ssize_t chosen = given != NULL ? PyLong_AsSsize_t(given) : -1;
@@ -377,7 +393,7 @@ static Py_ssize_t choose(PyObject *partitions, PyObject *key, Py_ssize_t index, 
     bool taken = view_take(&view, key);
     Py_ssize_t chosen = taken ? (Py_ssize_t)(hash(view.data, (size_t)view.size) & 0x7FFFFFFF) % count : -2;
     view_release(&view);
-    return chosen;
+    return taken || !no_record() ? chosen : -1;
 }
 
 PyObject *spread(PyObject *module, PyObject *args, PyObject *kwargs)
@@ -402,6 +418,10 @@ PyObject *spread(PyObject *module, PyObject *args, PyObject *kwargs)
     for (; start < stop; start++) {
         PyObject *key = item_at(columns.keys, start);
         chosen = key != NULL ? choose(partitions, key, start, PyList_Size(builders)) : -2;
+        if (chosen == -2) {
+            Py_XDECREF(key);
+            return NULL;
+        }
         PyObject *target = chosen >= 0 ? Py_XNewRef(PyList_GetItem(builders, chosen)) : NULL;
         if (target != NULL && Py_IS_TYPE(target, type)) {
             struct builder *builder = (struct builder *)target;
@@ -416,7 +436,7 @@ PyObject *spread(PyObject *module, PyObject *args, PyObject *kwargs)
         if (done != ADDED)
             break;
     }
-    if (done == FAILED)
+    if (done == FAILED && !no_record())
         return NULL;
     return Py_BuildValue("nnn", start, done == ADDED ? -1 : chosen, (Py_ssize_t)bytes);
 }
