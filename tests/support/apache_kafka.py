@@ -10,12 +10,10 @@ same from one start to the next. A node dies with the process that started it, h
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +31,9 @@ ATTEMPTS = 3  # a port that was free when we looked may be somebody's when Kafka
 CLUSTER = "a2xhbW0tdGVzdHMtcnVuIQ"
 LOG_FILE = "kafka.log"
 CLASSES_FILE = "classes.jsa"
+GUARD = 'read nothing; kill -9 "$0"'
+"""Waits for the end of its input, which is when the test process is gone. Linux's own way, PR_SET_PDEATHSIG, would not
+do: there, a child dies with the thread that started it."""
 FLAGS = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
 OPTIONS: dict[str, object] = {
     "process.roles": "broker,controller",
@@ -87,6 +88,7 @@ class ApacheKafka:
         self._flags = FLAGS
         self._ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -151,8 +153,8 @@ class ApacheKafka:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=die_with_parent,
             )
+        self._guard = subprocess.Popen(["sh", "-c", GUARD, str(self._process.pid)], stdin=subprocess.PIPE)
         deadline = time.monotonic() + START_LIMIT_S
         while not self._is_ready():
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -190,6 +192,10 @@ class ApacheKafka:
             process.send_signal(how)  # does nothing if it has ended
             process.wait(STOP_LIMIT_S)
             self._process = None
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
 
 
 def loaded_classes(tools: KafkaTools) -> Path:
@@ -224,10 +230,3 @@ def free_ports(count: int) -> list[int]:
         for sock in socks:
             sock.bind(("127.0.0.1", 0))
         return [sock.getsockname()[1] for sock in socks]
-
-
-def die_with_parent() -> None:
-    """Runs in the child: on Linux, a test process that is killed takes its Kafka with it."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
