@@ -15,13 +15,14 @@ from random import Random
 from struct import Struct
 from typing import Any
 
-from klamm.records import batch, decoding
+from klamm.records import batch, consuming, decoding
 from klamm.records import filter as pure
 from klamm.records._native import kernel as native
 from klamm.records.batch import CorruptBatch
 from klamm.records.record import Record, encode_batch
 
 CORRUPT = "corrupt"
+_GOOD = encode_batch([Record(0, 1, b"k", b"v"), Record(0, 2, None, None)])
 _fields = Struct(">HiqqqBB")  # count, last_delta, base_offset, base_timestamp, shift, room for keys, flags
 _numbers = [0, 1, -1, 1000, 1 << 40, (1 << 63) - 1, (1 << 63) - 200, -(1 << 63), -(1 << 40)]
 
@@ -41,6 +42,7 @@ def check(case: bytes) -> None:
     payload = (payload, bytearray(payload), memoryview(b"x" + payload)[1:])[flags & 3 if flags & 3 < 3 else 0]
     check_decoding(payload, count, base_offset, last_delta, base_timestamp, 77 if flags & 4 else None)
     check_compaction(payload, count, base_offset, last_delta, room + 1, bool(flags & 8), shift)
+    check_fetched(payload, fields)
 
 
 def check_decoding(payload: Any, count: int, base_offset: int, last_delta: int, base: int, append: int | None) -> None:
@@ -52,10 +54,33 @@ def check_decoding(payload: Any, count: int, base_offset: int, last_delta: int, 
     }
     found = outcome(native.decode_payload, payload, count, **header)
     assert found == outcome(decoding.decode_payload, payload, count, **header), found
+    for start in (0, min(base_offset + 2, (1 << 63) - 1)):
+        place = {"topic": "t", "partition": 1, "leader_epoch": 5, "start": start}
+        consumed = outcome(native.decode_consumed, payload, count, **header, **place)
+        assert consumed == outcome(consuming.decode_consumed, payload, count, **header, **place), consumed
     columns = outcome(native.decode_columns, payload, count, **header)
     assert columns == outcome(decoding.decode_columns, payload, count, **header), columns
     assert found == CORRUPT or columns != CORRUPT
     assert outcome(native.keyless, payload, count, last_delta) == outcome(pure.keyless, payload, count, last_delta)
+
+
+def check_fetched(payload: Any, fields: tuple[int, ...]) -> None:
+    """The payload in a batch whose header says what the case does, with a right checksum, behind a good one; and without
+    any header around it."""
+    count, last_delta, base_offset, base_timestamp, shift, room, flags = fields
+    header = batch.read_header(_GOOD)._replace(
+        base_offset=base_offset,
+        last_offset_delta=last_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=shift,
+        attributes=flags & (0x7F if flags & 3 == 3 else 0x78),
+        record_count=count,
+    )
+    for data in (_GOOD + batch.seal(header, payload), payload):
+        for start, limit in ((0, 100), (base_offset + 1 & (1 << 63) - 1, 100), (0, room)):
+            found = native.decode_fetched(data, 0, topic="t", partition=0, start=start, limit=limit)
+            pure_one = consuming.decode_fetched(data, 0, topic="t", partition=0, start=start, limit=limit)
+            assert found == pure_one, (found, pure_one)
 
 
 def check_compaction(

@@ -21,7 +21,7 @@ from klamm.client import metadata as meta
 from klamm.client.config import ClientConfig
 from klamm.client.connection import Connection
 from klamm.client.errors import BrokerSaid, ClientError, ConnectionLost, NotReachable, UnsupportedVersion, error_code
-from klamm.client.metadata import Broker, Metadata, Partition, Topic
+from klamm.client.metadata import Broker, Leader, Metadata, Partition, Topic
 from klamm.client.nodes import Lane, Nodes
 from klamm.core.env import Env
 from klamm.core.errors import ErrorCode
@@ -168,6 +168,14 @@ class Cluster:
         self._known = meta.merge(self._known, replace(found, topics=used))
         self._known_at = self.env.clock.monotonic()
         self.nodes.update(found.brokers)
+
+    def learn_leader(self, place: TopicPartition, leader: Leader, brokers: Mapping[int, Broker]) -> bool:
+        """What an answer said in passing; see `metadata.with_leader`. Whether it is new."""
+        before, self._known = self._known, meta.with_leader(self._known, place, leader, brokers)
+        if self._known is before:
+            return False
+        self.nodes.update(self._known.brokers)
+        return True
 
     async def refresh(self, topics: Iterable[str] = ()) -> None:
         """Ask again about all topics in use, to which these belong from now on. Callers at the same time share one

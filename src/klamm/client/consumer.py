@@ -70,11 +70,17 @@ class Consumer:
 
     async def start(self) -> None:
         """Connect, and join the group if topics are subscribed to. `NotReachable` if no broker is to be found."""
+        if self._reading.is_closed:
+            raise Closed("This consumer was closed.", "Make another one.")
         if self._env is None:
             from klamm.core.env.real import real_env
 
             self._env = real_env()
-        self._cluster = await Cluster.connect(self.config, self._env)
+        try:
+            self._cluster = await Cluster.connect(self.config, self._env)
+        except BaseException:
+            self._close_env()  # so that it can be tried again
+            raise
         self._group = self._join(self._cluster)
         self._reading.start(self._cluster, self._group)
         self._changed()
@@ -90,14 +96,21 @@ class Consumer:
 
     async def close(self) -> None:
         """Leave the group, and end. Positions are committed first if that is automatic."""
-        if self._group is not None:
-            await self._group.close()
-        await self._reading.close()
-        if self._cluster is not None:
-            await self._cluster.close()
+        try:
+            if self._group is not None:
+                await self._group.close()  # callbacks may still use the consumer
+        finally:
+            self._group = None
+            await self._reading.close()
+            if self._cluster is not None:
+                await self._cluster.close()
+            self._close_env()
+            self._cluster = None
+
+    def _close_env(self) -> None:
         if self._own_env and self._env is not None:
             self._env.executor.close()
-        self._group = self._cluster = None
+            self._env = None
 
     # What is read.
 
@@ -154,8 +167,14 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        record = self._reading.quick()
-        return record if record is not None else await self.getone()
+        """Ends when the consumer is closed."""
+        try:
+            record = self._reading.quick()
+            return record if record is not None else await self.getone()
+        except Closed:
+            if self._reading.is_closed:
+                raise StopAsyncIteration from None
+            raise
 
     async def getone(self) -> ConsumerRecord:
         """The next record, of whichever partition; waits until there is one."""
@@ -217,6 +236,11 @@ class Consumer:
         committed_only = self.config.isolation_level == "read_committed"
         end = state.last_stable_offset if committed_only else state.high_watermark
         return max(0, end - state.offset) if end >= 0 and state.offset >= 0 else None
+
+    def metrics(self) -> dict[str, float]:
+        """Totals and gauges by the names that Java's consumer has for them."""
+        lags = [lag for place in self.subscriptions.partitions if (lag := self.lag(place)) is not None]
+        return {**self._open().metrics(), **self._reading.metrics(), "records-lag-max": max(lags, default=0)}
 
     async def offsets_for_times(
         self, times_ms: Mapping[tuple[str, int], int]

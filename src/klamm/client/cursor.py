@@ -7,7 +7,7 @@ application never sees: control records, records of aborted transactions, gaps t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klamm.client.deserializing import Deserializing
 from klamm.client.errors import BadRecords, ClientError
@@ -20,7 +20,10 @@ from klamm.records import batch
 from klamm.records.batch import BatchHeader
 from klamm.records.compression import decompress
 from klamm.records.consuming import ConsumerRecord
-from klamm.records.kernel import decode_consumed
+from klamm.records.kernel import decode_consumed, decode_fetched
+
+AHEAD: Final = 100
+"""How many records are decoded at least when one is asked for."""
 
 
 class Extent(NamedTuple):
@@ -68,9 +71,11 @@ class Cursor:
         "_error",
         "_extent",
         "_pos",
+        "_quick",
+        "_raw",
         "_records",
-        "_topic",
         "answer",
+        "decoded",
         "is_prepared",
         "size",
         "state",
@@ -90,12 +95,15 @@ class Cursor:
         self.turn = state.turn
         self.answer = answer
         self.size = len(answer.records)
+        self.decoded = 0  # records
         self._data = memoryview(answer.records)
         self._extent = extent
         self._pos = 0
         self._aborted = Aborted(answer.aborted) if read_committed else None
+        self._quick = not read_committed or not answer.aborted  # no batch has to be looked at for whose it is
         self._deserializing = deserializing
         self.is_prepared = deserializing is None or not deserializing.has_to_prepare
+        self._raw: list[ConsumerRecord] | None = None  # until they are deserialized
         self._records: list[ConsumerRecord] = []
         self._at = 0  # how many of `_records` were taken
         self._error: ClientError | None = None  # of the record behind `_records`
@@ -112,7 +120,7 @@ class Cursor:
         while len(found) < limit:
             if self._at == len(self._records):
                 try:
-                    if not self._load():
+                    if not self._load(limit - len(found)):
                         break
                 except ClientError:
                     if not found:
@@ -129,7 +137,7 @@ class Cursor:
 
     def take_one(self) -> ConsumerRecord | None:
         """The next record, as `take(1)` gives it, with less ado."""
-        if self._at == len(self._records) and not self._load():
+        if self._at == len(self._records) and not self._load(AHEAD):
             self._move(())
             return None
         record = self._records[self._at]
@@ -140,15 +148,20 @@ class Cursor:
         return record
 
     def all_raw(self) -> list[ConsumerRecord]:
-        """All records, not deserialized, for a deserializer that has to prepare for them. Damage ends them."""
+        """All records, not deserialized, for a deserializer that has to prepare for them. Damage ends them. The same
+        again until `give_back`, should preparing have failed."""
         assert not self.is_prepared
+        if self._raw is not None:
+            return self._raw
         found: list[ConsumerRecord] = []
         try:
-            while self._load():
+            while self._load(self.size):
                 found += self._records
+                self._at = len(self._records)
         except BadRecords as error:
             self._error = error
-        self._records = []
+        self._records, self._at = [], 0
+        self._raw = found
         return found
 
     def give_back(self, records: list[ConsumerRecord], error: ClientError | None) -> None:
@@ -156,6 +169,7 @@ class Cursor:
         self._records, self._at = records, 0
         self._error = error or self._error
         self._pos = self._extent.size
+        self._raw = None
         self.is_prepared = True
 
     def take_rest(self) -> Rest:
@@ -179,29 +193,45 @@ class Cursor:
         elif taken:
             state.offset, state.epoch = taken[-1].offset + 1, taken[-1].leader_epoch
 
-    def _load(self) -> bool:
-        """Decode batches until one has records; False at the end."""
+    def _load(self, limit: int) -> bool:
+        """Decode the batches that the next `limit` records are in, or some of them; False at the end."""
         if self._error is not None:
             raise self._error
         while self._pos < self._extent.size:
-            header = batch.read_header(self._data, self._pos)
-            pos, after = self._pos, self._pos + header.size
-            try:
-                records = self._decode(pos, header)
-            except BrokerError as error:
-                raise BadRecords(
-                    f"{self.state.place}: the batch at offset {header.base_offset} cannot be read: {error}."
-                ) from error
-            self._pos = after
+            records = self._decode_plain(limit) or self._decode_next()
             if records:
+                self.decoded += len(records)
                 if self._deserializing is not None and self.is_prepared:
                     records, self._error = self._deserializing(records)
+                    if not records and self._error is not None:
+                        raise self._error
                 self._records, self._at = records, 0
-                if records:
-                    return True
-                if self._error is not None:
-                    raise self._error
+                return True
         return False
+
+    def _decode_plain(self, limit: int) -> list[ConsumerRecord]:
+        """Batches that take no closer look, many at a time."""
+        if not self._quick:
+            return []
+        topic, partition = self.state.place
+        records, self._pos = decode_fetched(
+            self._data, self._pos, topic=topic, partition=partition, start=self.state.offset, limit=limit
+        )
+        return records
+
+    def _decode_next(self) -> list[ConsumerRecord]:
+        """One batch, of whichever kind."""
+        if self._pos >= self._extent.size:
+            return []
+        header = batch.read_header(self._data, self._pos)
+        try:
+            records = self._decode(self._pos, header)
+        except BrokerError as error:
+            raise BadRecords(
+                f"{self.state.place}: the batch at offset {header.base_offset} cannot be read: {error}."
+            ) from error
+        self._pos += header.size
+        return records
 
     def _decode(self, pos: int, header: BatchHeader) -> list[ConsumerRecord]:
         state = self.state

@@ -120,9 +120,12 @@ class NoPosition(ClientError):
 
 class LogTruncated(ClientError):
     """Records that were read are no longer in the log: a leader without them was elected (KIP-320). The log that was
-    read and the one there is now part at `diverged_at`; None where the broker could not tell."""
+    read and the one there is now part at `diverged_at`, where the records before are of `leader_epoch`; None and -1 where
+    the broker could not tell."""
 
-    def __init__(self, topic: str, partition: int, offset: int, diverged_at: int | None) -> None:
+    def __init__(
+        self, topic: str, partition: int, offset: int, diverged_at: int | None, leader_epoch: int = -1
+    ) -> None:
         where = "somewhere before" if diverged_at is None else f"at {diverged_at}"
         super().__init__(
             f"{topic}, partition {partition}, was cut {where}, and was read up to {offset} already.",
@@ -132,6 +135,7 @@ class LogTruncated(ClientError):
         self.partition = partition
         self.offset = offset
         self.diverged_at = diverged_at
+        self.leader_epoch = leader_epoch
 
 
 class BrokerSaid(ClientError):

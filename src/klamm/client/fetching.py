@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from klamm.client.errors import BadRecords, error_code
 from klamm.client.fetch_session import NO_SESSION_EPOCH, FetchSession, Turn
 from klamm.client.fetch_session import Want as Want
-from klamm.client.metadata import Topic
+from klamm.client.metadata import Broker, Leader, Topic
 from klamm.client.versions import Versions
 from klamm.core.env import Buffer
 from klamm.core.errors import BrokerError, ErrorCode
@@ -48,6 +48,8 @@ class Answer(NamedTuple):
     last_stable_offset: int = -1
     preferred_replica: int = -1
     """Whom to ask instead (KIP-392)."""
+    leader: Leader = Leader(-1, -1)
+    """Who leads it, where the broker that was asked does not (KIP-951)."""
 
 
 def fetch_request(
@@ -122,8 +124,14 @@ def read_answer(answer: FetchResponse, names: Mapping[bytes, str]) -> dict[Topic
                 tuple((txn.producer_id, txn.first_offset) for txn in partition.aborted_transactions or ()),
                 partition.last_stable_offset,
                 partition.preferred_read_replica,
+                Leader(partition.current_leader.leader_id, partition.current_leader.leader_epoch),
             )
     return found
+
+
+def read_endpoints(answer: FetchResponse) -> dict[int, Broker]:
+    """Where the leaders are that the answer names."""
+    return {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in answer.node_endpoints}
 
 
 def next_offset(place: TopicPartition, records: Buffer, offset: int) -> int:

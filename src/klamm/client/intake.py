@@ -2,7 +2,7 @@
 
 A broker is asked again only while less than `prefetch.max.bytes` wait to be taken, and then about all its partitions at
 once: leaving out the busy ones would let them stand behind a request that waits for the quiet ones. So memory is
-bounded by that option, once for what can be taken and once for what is set aside, and one answer from each broker.
+bounded by that option: once for what can be taken, once for what is set aside, and once for an answer of each broker.
 
 All decisions are taken in `_pump`, which never waits; see `driver`. What a partition needs before it can be read (an
 offset to begin with, a look at where its log was cut) is found out by `places`.
@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.client.backoff import Backoff
@@ -23,7 +24,7 @@ from klamm.client.deserializing import Deserializing
 from klamm.client.driver import Driver
 from klamm.client.errors import BrokerSaid, ClientError, OffsetOutOfRange, error_code
 from klamm.client.fetch_session import NO_SESSION_EPOCH, FetchSession, Want
-from klamm.client.fetching import Answer, Limits, fetch_request, read_answer
+from klamm.client.fetching import Answer, Limits, fetch_request, read_answer, read_endpoints
 from klamm.client.metadata import Partition
 from klamm.client.nodes import Lane
 from klamm.client.places import Places, needs_validation
@@ -47,6 +48,14 @@ class _Asked(NamedTuple):
     turn: int
     offset: int
     from_leader: bool
+
+
+@dataclass(slots=True)
+class Counts:
+    fetches: int = 0
+    fetched_bytes: int = 0
+    taken_bytes: int = 0
+    taken_records: int = 0
 
 
 class Intake:
@@ -74,15 +83,20 @@ class Intake:
         self._create = create
         self._read_committed = config.isolation_level == "read_committed"
         self._limits = Limits(
-            config.fetch_max_wait_ms, config.fetch_min_bytes, config.fetch_max_bytes, config.max_partition_fetch_bytes
+            config.fetch_max_wait_ms,
+            config.fetch_min_bytes,
+            min(config.fetch_max_bytes, config.prefetch_max_bytes),
+            config.max_partition_fetch_bytes,
         )
         self.prefetched = Prefetched(subscriptions, config.prefetch_max_bytes)
+        self.counts = Counts()
         self.failure: ClientError | None = None  # of no partition in particular; nothing is asked while it stands
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
         self._asked: set[int] = set()  # brokers with a request on the way
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, cluster.env.rng)
         self._node_failures: dict[int, int] = {}
         self._rotation = 0
+        self._full = False  # when it was last looked at: then nobody was asked
         self._closed = False
         self._places = Places(cluster, subscriptions, group, self._backoff, wake)
         self._driver = Driver(self._pump, self._fail)
@@ -95,9 +109,28 @@ class Intake:
     def now(self) -> float:
         return self._env.clock.monotonic()
 
+    def metrics(self) -> dict[str, float]:
+        counts = self.counts
+        return {
+            "fetch-total": counts.fetches,
+            "fetch-size-avg": counts.fetched_bytes / counts.fetches if counts.fetches else 0.0,
+            "bytes-fetched-total": counts.fetched_bytes,
+            "bytes-consumed-total": counts.taken_bytes,
+            "records-consumed-total": counts.taken_records,
+            "bytes-prefetched": self.prefetched.size,
+            "assigned-partitions": len(self._subscriptions.partitions),
+        }
+
     def look(self) -> None:
-        """The subscriptions have changed, or there is room again."""
+        """The subscriptions have changed."""
         self._driver.wake()
+
+    def taken(self, cursor: Cursor) -> None:
+        """All of it: there may be room again."""
+        self.counts.taken_bytes += cursor.size
+        self.counts.taken_records += cursor.decoded
+        if self._full:
+            self._driver.wake()
 
     def raise_failure(self) -> None:
         """Tell what went wrong, if anything did, and go on: whoever hears of it may ask again."""
@@ -114,7 +147,7 @@ class Intake:
         nap_s = _MAX_NAP_S
         if self.failure is not None:
             return nap_s
-        full = self.prefetched.size >= self._cluster.config.prefetch_max_bytes
+        full = self._full = self.prefetched.size >= self._cluster.config.prefetch_max_bytes
         homeless: set[str] = set()
         by_node: dict[int, list[_Asked]] = defaultdict(list)
         for place, state in self._subscriptions.partitions.items():
@@ -213,7 +246,10 @@ class Intake:
                 self._failed(node, BrokerSaid(code, f"fetching from {self._cluster.nodes.address(node)}"), ())
             else:
                 self._node_failures.pop(node, None)
+                self.counts.fetches += 1
                 self._take(asked, answer)
+                if answer.throttle_time_ms:  # the broker has answered, and asks to be left alone (KIP-219)
+                    self._driver.start(node, asyncio.sleep, answer.throttle_time_ms / 1000)
         self._driver.wake()
 
     def _take(self, asked: list[_Asked], answer: Any) -> None:
@@ -225,10 +261,12 @@ class Intake:
             found = answers.get(state.place)
             if found is None or state.turn != turn or state.phase is not Phase.READING or state.next_offset != offset:
                 continue
-            if found.code:
-                self._partition_failed(state, found.code, from_leader)
-            else:
+            if not found.code:
                 self._advance(state, found)
+            elif self._cluster.learn_leader(state.place, found.leader, read_endpoints(answer)):
+                state.preferred = None  # whoever leads it now is asked next
+            else:
+                self._partition_failed(state, found.code, from_leader)
 
     def _advance(self, state: PartitionState, answer: Answer) -> None:
         state.failures = 0
@@ -246,6 +284,7 @@ class Intake:
             self._wake()
             return
         if extent.next_offset > state.next_offset:
+            self.counts.fetched_bytes += len(answer.records)
             self.prefetched.put(
                 Cursor(state, answer, extent, read_committed=self._read_committed, deserializing=self._deserializing)
             )
@@ -316,13 +355,14 @@ class Intake:
         """Ask for leaders again, and leave some time before the next."""
         try:
             await self._cluster.refresh(topics)
-            missing = [topic for topic in topics if topic not in self._cluster.known.topics]
+            missing = sorted(topic for topic in topics if topic not in self._cluster.known.topics)
             if missing and self._create:
                 await self._cluster.metadata(missing, create=True)
         except ClientError as error:
             if not error.retriable:
                 raise
             self._tell(error)
+        self._driver.wake()  # what there is can be used at once
         await asyncio.sleep(self._cluster.config.retry_backoff_ms / 1000)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm.client.errors import error_code
 from klamm.core.errors import ErrorCode
-from klamm.core.ids import NO_TOPIC_ID
+from klamm.core.ids import NO_TOPIC_ID, TopicPartition
 from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 NO_LEADER: Final = -1
@@ -40,6 +40,11 @@ class Partition:
     isr: tuple[int, ...]
     offline: tuple[int, ...]
     error: ErrorCode = ErrorCode.NONE
+
+
+class Leader(NamedTuple):
+    id: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,21 @@ def merge(known: Metadata, newer: Metadata) -> Metadata:
         elif not topic.error:
             topics[name] = _keep_newer_epochs(old, topic) if old is not None and old.id == topic.id else topic
     return Metadata(newer.brokers, newer.controller_id, newer.cluster_id or known.cluster_id, topics)
+
+
+def with_leader(known: Metadata, place: TopicPartition, leader: Leader, brokers: Mapping[int, Broker]) -> Metadata:
+    """What a broker says of a partition that it does not lead (any more), with the addresses that it knows (KIP-951).
+    The same metadata if that is nothing new, or of no use."""
+    topic = known.topics.get(place.topic)
+    partition = topic.partitions.get(place.partition) if topic is not None else None
+    if topic is None or partition is None or leader.epoch <= partition.leader_epoch:
+        return known
+    everybody = {**known.brokers, **brokers}
+    if leader.id not in everybody:
+        return known
+    moved = replace(partition, leader=leader.id, leader_epoch=leader.epoch)
+    topics = {**known.topics, topic.name: replace(topic, partitions={**topic.partitions, place.partition: moved})}
+    return replace(known, brokers=everybody, topics=topics)
 
 
 def _keep_newer_epochs(old: Topic, new: Topic) -> Topic:

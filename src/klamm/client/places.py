@@ -28,6 +28,7 @@ from klamm.client.metadata import Partition
 from klamm.client.offsets import CONSUMER, EARLIEST, LATEST, ask_once
 from klamm.client.reset import LATEST_RESET, ResetPolicy, ResetTo
 from klamm.client.subscription import NO_EPOCH, PartitionState, Phase, Subscriptions
+from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 from klamm.wire.messages.k23_offset_for_leader_epoch import (
     EpochEndOffset,
@@ -76,9 +77,10 @@ class Places:
                     self._begin_reset(state)
             else:
                 driver.start("committed offsets", self._find_committed, self._group, unknown)
-        if resetting := self._due(Phase.RESETTING, now):
+        known = self._cluster.known.topics  # of others, metadata is being asked for
+        if resetting := [state for state in self._due(Phase.RESETTING, now) if state.place.topic in known]:
             driver.start("reset", self._reset, resetting)
-        if validating := self._due(Phase.VALIDATING, now):
+        if validating := [state for state in self._due(Phase.VALIDATING, now) if state.place.topic in known]:
             driver.start("validation", self._validate, validating)
 
     def _due(self, phase: Phase, now: float) -> list[PartitionState]:
@@ -143,7 +145,7 @@ class Places:
         by_leader: dict[int, list[tuple[PartitionState, Partition]]] = defaultdict(list)
         for state in states:
             leader = self._cluster.leader(*state.place)
-            if leader is not None:  # if not, metadata is being asked for
+            if leader is not None:
                 by_leader[leader.leader].append((state, leader))
         asked = [self._ask_leader(node, part) for node, part in by_leader.items()]
         answers: dict[TopicPartition, EpochEndOffset | ClientError] = {}
@@ -152,10 +154,10 @@ class Places:
         epochs = {state.place: leader.leader_epoch for part in by_leader.values() for state, leader in part}
         failed = []
         for state in still():
-            found = answers.get(state.place)
+            found = answers.get(state.place) or BrokerSaid(ErrorCode.LEADER_NOT_AVAILABLE, str(state.place))
             if isinstance(found, ClientError):
                 failed.append((state, found))
-            elif found is not None:
+            else:
                 self._judge(state, found, epochs[state.place])
         self._wake()
         await self._after(failed)
@@ -204,7 +206,7 @@ class Places:
             self._truncated(state, end.end_offset if known else None, end.leader_epoch, leader_epoch)
 
     def _truncated(self, state: PartitionState, diverged_at: int | None, epoch: int, leader_epoch: int) -> None:
-        error = LogTruncated(*state.place, state.offset, diverged_at)
+        error = LogTruncated(*state.place, state.offset, diverged_at, epoch if diverged_at is not None else NO_EPOCH)
         if self._subscriptions.default_reset.to is ResetTo.NOTHING:
             self._fail(state, error)
             return

@@ -15,6 +15,7 @@ from klamm.client.cursor import Cursor, Rest
 from klamm.client.deserializing import Deserializing
 from klamm.client.errors import ClientError, Closed, ConsumerMisuse
 from klamm.client.intake import Intake
+from klamm.client.news import News
 from klamm.client.subscription import Mode, Subscriptions
 from klamm.core.ids import TopicPartition
 from klamm.records.consuming import ConsumerRecord
@@ -42,7 +43,7 @@ class Reading:
     def __init__(self, subscriptions: Subscriptions, deserializing: Deserializing | None = None) -> None:
         self._subscriptions = subscriptions
         self._deserializing = deserializing
-        self._news = asyncio.Event()
+        self._news = News()
         self._intake: Intake | None = None
         self._group: Membership | None = None
         self._current: Cursor | None = None  # the first of what was prefetched when the version was `_seen`
@@ -64,7 +65,7 @@ class Reading:
         self._intake = Intake(
             cluster,
             self._subscriptions,
-            self._news.set,
+            self._news.tell,
             group=group,
             deserializing=self._deserializing,
             on_trouble=on_trouble,
@@ -73,7 +74,8 @@ class Reading:
 
     async def close(self) -> None:
         self._closed = True
-        self._news.set()
+        self._current = None
+        self._news.tell()
         if self._intake is not None:
             await self._intake.close()
 
@@ -81,7 +83,14 @@ class Reading:
         """There is something new: to be read, to be raised, or for the group to do."""
         if self._intake is not None:
             self._intake.look()
-        self._news.set()
+        self._news.tell()
+
+    def metrics(self) -> dict[str, float]:
+        return self._at_work.metrics()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     # For callers.
 
@@ -98,9 +107,12 @@ class Reading:
 
     async def many(self, limit: int, timeout_s: float | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
         """What there is, of all partitions, up to `limit` records; waits only while there is nothing."""
+        _check(limit)
         return await self.take(lambda _: self._take_many(limit), timeout_s) or {}
 
     async def chunk(self, limit: int, timeout_s: float | None = None) -> Chunk | None:
+        _check(limit)
+
         def take(cursor: Cursor) -> Chunk | None:
             records = cursor.take(limit)
             state = cursor.state
@@ -116,9 +128,9 @@ class Reading:
         """Wait for something that comes about while records are fetched; raises what keeps it from it."""
         deadline = self._deadline(timeout_s)
         while not is_so():
-            self._news.clear()
+            seen = self._news.count
             self._raise_errors()
-            if not await self._wait(deadline):
+            if not await self._wait(seen, deadline):
                 return False
         return True
 
@@ -164,11 +176,13 @@ class Reading:
         return found
 
     def _drop_first(self, cursor: Cursor) -> None:
-        if self._at_work.prefetched.first() is cursor:
-            self._at_work.prefetched.drop_first()
+        intake = self._at_work
+        if intake.prefetched.first() is not cursor:
+            return  # dropped before, or set aside meanwhile
+        intake.prefetched.drop_first()
+        intake.taken(cursor)
         self._current = None
         self._due = True
-        self._at_work.look()
 
     # Waiting.
 
@@ -180,12 +194,12 @@ class Reading:
             await asyncio.sleep(0)
         prefetched = self._at_work.prefetched
         while True:
-            self._news.clear()
+            seen = self._news.count
             await self._let_group_work()
             cursor = prefetched.first()
             if cursor is None:
                 self._raise_errors()
-                if not await self._wait(deadline):
+                if not await self._wait(seen, deadline):
                     return None
             elif cursor.is_prepared:
                 self._current, self._seen = cursor, self._subscriptions.version
@@ -219,24 +233,21 @@ class Reading:
     def _deadline(self, timeout_s: float | None) -> float | None:
         return None if timeout_s is None else self._at_work.now() + timeout_s
 
-    async def _wait(self, deadline: float | None) -> bool:
+    async def _wait(self, seen: int, deadline: float | None) -> bool:
         """For news. False if there were none in time."""
-        if deadline is None:
-            await self._news.wait()
-            return True
-        left_s = deadline - self._at_work.now()
-        if left_s <= 0:
-            await asyncio.sleep(0)
+        left_s = None if deadline is None else deadline - self._at_work.now()
+        if left_s is not None and left_s <= 0:
+            await asyncio.sleep(0)  # who only looks, again and again, lets others work all the same
             return False
-        try:
-            async with asyncio.timeout(left_s):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await self._news.wait(seen, left_s)
 
     @property
     def _at_work(self) -> Intake:
         if self._intake is None:
             raise Closed("This consumer is not open.", "Use it in an `async with` block, or call `start` first.")
         return self._intake
+
+
+def _check(limit: int) -> None:
+    if limit < 1:
+        raise ConsumerMisuse(f"At most {limit} records is none at all.")

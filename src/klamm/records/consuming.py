@@ -1,6 +1,8 @@
 """Records as a consumer's application gets them: with everything that is known of each in one tuple.
 
-This is the pure twin of `decode_consumed` in `klamm.records._native`; `klamm.records.kernel` picks one of the two.
+This is the pure twin of `decode_consumed` and `decode_fetched` in `klamm.records._native`; `klamm.records.kernel` picks
+one of the two. The first takes the payload of one batch, as `klamm.records.decoding` does; the second the bytes of a
+fetch, and what is simple in them.
 """
 
 from __future__ import annotations
@@ -8,10 +10,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from klamm.core.env import Buffer
+from klamm.records import batch
+from klamm.records.batch import BatchHeader, CorruptBatch
+from klamm.records.checksum import crc32c
 from klamm.records.decoding import Headers, decode_payload
+from klamm.records.filter import check_base
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
+_PLAIN = batch.LOG_APPEND_TIME | batch.TRANSACTIONAL | batch.DELETE_HORIZON
+"""The attributes that a plain batch may have: no codec, no control records."""
 
 
 class ConsumerRecord(NamedTuple):
@@ -58,3 +66,54 @@ def decode_consumed(
         for offset, timestamp, key, value, headers in records
         if offset >= start
     ]
+
+
+def decode_fetched(
+    data: Buffer, pos: int, *, topic: str, partition: int, start: int, limit: int
+) -> tuple[list[ConsumerRecord], int]:
+    """The records from offset `start` on of the batches at `pos`, and where they end. Goes on to the batch in which
+    `limit` is reached, and stops before any that is not plain: compressed, with control records, partial, damaged. Who
+    looks closer at that one finds out what is the matter with it."""
+    records: list[ConsumerRecord] = []
+    view = memoryview(data)
+    while len(records) < limit and 0 <= pos <= len(view) - batch.header_bytes:
+        try:
+            header = batch.read_header(view, pos)
+            if not _is_plain(header, len(view) - pos):
+                break
+            if header.last_offset >= start:
+                records += _decode_plain(view[pos : pos + header.size], header, topic, partition, start)
+        except CorruptBatch:
+            break
+        pos += header.size
+    return records, pos
+
+
+def _is_plain(header: BatchHeader, left: int) -> bool:
+    check_base(header.base_offset, header.last_offset_delta)
+    return (
+        header.magic == batch.MAGIC
+        and header.size <= left
+        and not header.attributes & ~_PLAIN
+        and header.last_offset_delta >= 0
+        and 0 <= header.record_count <= header.last_offset_delta + 1
+    )
+
+
+def _decode_plain(
+    data: memoryview, header: BatchHeader, topic: str, partition: int, start: int
+) -> list[ConsumerRecord]:
+    if crc32c(data[batch.crc_start :]) != header.crc:
+        raise CorruptBatch("a wrong checksum")
+    return decode_consumed(
+        data[batch.header_bytes :],
+        header.record_count,
+        base_offset=header.base_offset,
+        last_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        append_time=header.max_timestamp if header.is_log_append_time else None,
+        topic=topic,
+        partition=partition,
+        leader_epoch=header.leader_epoch,
+        start=start,
+    )

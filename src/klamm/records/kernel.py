@@ -21,6 +21,7 @@ __all__ = [
     "add_keys",
     "decode_columns",
     "decode_consumed",
+    "decode_fetched",
     "decode_payload",
     "encode_payload",
     "filter_records",
@@ -40,6 +41,7 @@ try:
         add_keys,
         decode_columns,
         decode_consumed,
+        decode_fetched,
         decode_payload,
         encode_payload,
         filter_records,
@@ -49,7 +51,7 @@ try:
     )
 except ImportError:
     from klamm.records.building import Builder, murmur2, spread
-    from klamm.records.consuming import decode_consumed
+    from klamm.records.consuming import decode_consumed, decode_fetched
     from klamm.records.decoding import decode_columns, decode_payload
     from klamm.records.encoding import encode_payload
     from klamm.records.filter import KeyMap, add_keys, filter_records, keyless

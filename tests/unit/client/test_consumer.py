@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from random import Random
@@ -13,6 +14,7 @@ from client_broker import FakeBroker
 from client_log import FakeLogs
 
 from klamm.aio import Consumer
+from klamm.client.deserializing import BadValue
 from klamm.client.errors import (
     BadRecords,
     BrokerSaid,
@@ -27,7 +29,7 @@ from klamm.client.membership import Offset
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 from klamm.records.record import Record, encode_batch
-from klamm.wire.messages.k01_fetch import FetchRequest
+from klamm.wire.messages.k01_fetch import FetchRequest, LeaderIdAndEpoch, NodeEndpoint
 
 Fake = Callable[[], Awaitable[FakeBroker]]
 Open = Callable[..., Awaitable[Consumer]]
@@ -363,6 +365,29 @@ async def test_the_replica_that_the_leader_names_is_read_from(fake: Fake, consum
     assert await take(consumer, 10) == values[10:]
 
 
+async def test_the_leader_that_another_broker_names_is_asked_at_once(fake: Fake, consume: Open) -> None:
+    old, new = await fake(), await fake()
+    logs = FakeLogs(old, new)
+    values = fill(logs, 0, 10)
+    consumer = await consume(old, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000, max_partition_fetch_bytes=100)
+    consumer.assign([T0])
+    assert await take(consumer, 1) == values[:1]
+    old.peers = [old]  # metadata would not help: the old leader has not heard of the new one
+    logs.lead(0, new)
+    plain = logs._fetch
+
+    def knows_better(request: FetchRequest, version: int) -> Any:
+        answer = plain(old, request, version)
+        for part in answer.responses[0].partitions:
+            part.current_leader = LeaderIdAndEpoch(leader_id=new.node_id, leader_epoch=new.epoch)
+        answer.node_endpoints = [NodeEndpoint(node_id=new.node_id, host="127.0.0.1", port=new.port)]
+        return answer
+
+    old.on(FetchRequest, knows_better)
+    fill(logs, 0, 10)
+    assert await take(consumer, 19) == logs.values(0)[1:]
+
+
 # What goes wrong.
 
 
@@ -416,6 +441,114 @@ async def test_one_task_reads_at_a_time_and_closing_ends_its_wait(fake: Fake, co
         await consumer.getmany()
 
 
+async def test_a_broker_that_asks_for_it_is_left_alone_for_a_while(fake: Fake, consume: Open) -> None:
+    logs = FakeLogs(await fake())
+    broker = logs.brokers[0]
+    times: list[float] = []
+
+    def throttled(request: FetchRequest, version: int) -> Any:
+        times.append(asyncio.get_running_loop().time())
+        answer = logs._fetch(broker, request, version)
+        answer.throttle_time_ms = 50
+        return answer
+
+    broker.on(FetchRequest, throttled)
+    consumer = await consume(broker)
+    consumer.assign([T0])
+    while len(times) < 4:
+        await consumer.getmany(timeout_ms=10)
+    assert min(later - earlier for earlier, later in itertools.pairwise(times)) >= 0.045
+
+
+async def test_iterating_ends_when_the_consumer_is_closed(fake: Fake, consume: Open) -> None:
+    logs = FakeLogs(await fake())
+    values = fill(logs, 0, 5)
+    consumer = await consume(logs.brokers[0])
+    consumer.assign([T0])
+    found: list[bytes] = []
+
+    async def read() -> None:
+        async for record in consumer:
+            found.append(record.value)  # noqa: PERF401 - looked at meanwhile
+
+    reading = asyncio.ensure_future(read())
+    while len(found) < 5:
+        await asyncio.sleep(0)
+    await consumer.close()
+    await reading
+    assert found == values
+    with pytest.raises(Closed):
+        await consumer.start()
+    with pytest.raises(Closed, match="not open"):
+        await anext(Consumer("t", bootstrap_servers="127.0.0.1:1"))
+
+
+async def test_what_was_read_is_counted(fake: Fake, consume: Open) -> None:
+    logs = FakeLogs(await fake(), partitions=2)
+    fill(logs, 0, 20)
+    fill(logs, 1, 10)
+    consumer = await consume(logs.brokers[0])
+    consumer.assign([T0, T1])
+    await take(consumer, 30)
+    assert await consumer.getmany(timeout_ms=1) == {}
+    metrics = consumer.metrics()
+    assert metrics["records-consumed-total"] == 30
+    assert metrics["bytes-consumed-total"] == sum(len(batch) for log in logs.logs for batch in log.batches)
+    assert (metrics["records-lag-max"], metrics["bytes-prefetched"], metrics["assigned-partitions"]) == (0, 0, 2)
+    assert metrics["fetch-total"] >= 1 and metrics["request-total"] > 1
+    with pytest.raises(ConsumerMisuse, match="none at all"):
+        await consumer.getmany(0)
+
+
+# Deserializers.
+
+
+class Registry:
+    """A deserializer whose schemas cannot always be had."""
+
+    def __init__(self) -> None:
+        self.failures = 2
+        self.asked: list[int] = []
+
+    async def prepare(self, records: list[Any]) -> None:
+        self.asked.append(len(records))
+        await asyncio.sleep(0)
+        if self.failures:
+            self.failures -= 1
+            raise OSError("the registry does not answer")
+
+    def deserialize(self, data: bytes, *, topic: str, headers: Any, is_key: bool) -> Any:
+        return topic, data.decode(), is_key
+
+
+async def test_deserializers_make_what_the_application_gets(fake: Fake, consume: Open) -> None:
+    logs = FakeLogs(await fake())
+    logs.logs[0].append(encode_batch([Record(0, 0, b"1", b"x"), Record(0, 0, None, None), Record(0, 0, b"?", b"z")]))
+    consumer = await consume(logs.brokers[0], key_deserializer=int, value_deserializer=bytes.upper)
+    consumer.assign([T0])
+    found = [await consumer.getone() for _ in range(2)]
+    assert [(record.key, record.value) for record in found] == [(1, b"X"), (None, None)]
+    with pytest.raises(BadValue, match="key at offset 2") as failure:
+        await consumer.getone()
+    assert failure.value.record.value == b"z"
+    consumer.seek(T0, failure.value.offset + 1)
+    logs.logs[0].append(encode_batch([Record(0, 0, b"4", b"more")]))
+    assert (await consumer.getone()).value == b"MORE"
+
+
+async def test_nothing_is_lost_while_a_registry_does_not_answer(fake: Fake, consume: Open) -> None:
+    logs = FakeLogs(await fake())
+    values = fill(logs, 0, 7)
+    registry = Registry()
+    consumer = await consume(logs.brokers[0], value_deserializer=registry)
+    consumer.assign([T0])
+    for _ in range(2):
+        with pytest.raises(OSError, match="registry"):
+            await consumer.getmany()
+    assert [r.value for r in (await consumer.getmany())[T0]] == [("t", value.decode(), False) for value in values]
+    assert registry.asked == [7, 7, 7]
+
+
 # Without a group.
 
 
@@ -452,3 +585,24 @@ async def test_the_ends_of_partitions_and_times_in_them_can_be_looked_up(fake: F
     assert found[T1] is None
     assert set(await consumer.partitions_for("t")) == {0, 1}
     assert list(await consumer.topics()) == ["t"]
+
+
+async def test_new_partitions_and_patterns_are_found(fake: Fake, consume: Open) -> None:
+    logs = FakeLogs(await fake(), partitions=2)
+    values = [fill(logs, partition, 5) for partition in range(2)]
+    told: list[str] = []
+    consumer = await consume(logs.brokers[0], metadata_max_age_ms=20)
+    consumer.subscribe(
+        pattern="[t-z]",
+        on_assigned=lambda places: told.append(f"+{[place.partition for place in places]}"),
+        on_revoked=lambda places: told.append(f"-{[place.partition for place in places]}"),
+    )
+    assert sorted(await take(consumer, 10)) == sorted(values[0] + values[1])
+    logs.logs.append(type(logs.logs[0])())
+    logs.brokers[0].leaders["t", 2] = 1
+    more = fill(logs, 2, 5)
+    assert await take(consumer, 5) == more
+    consumer.subscribe(pattern="[a-c]", on_revoked=lambda places: told.append(f"-{len(places)}"))
+    assert await consumer.getmany(timeout_ms=100) == {}
+    assert not consumer.assignment()
+    assert told == ["+[0, 1]", "+[2]", "-3"]

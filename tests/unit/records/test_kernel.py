@@ -16,10 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm.records import batch, decoding, encoding
+from klamm.records import batch, consuming, decoding, encoding
 from klamm.records import filter as pure_filter
 from klamm.records.batch import CorruptBatch
-from klamm.records.record import Record, decode_records, encode_batch
+from klamm.records.record import (
+    ControlType,
+    EndMarker,
+    Record,
+    decode_records,
+    encode_batch,
+    encode_end_marker,
+)
 from support.tools import unavailable
 
 FUZZ_CASES = 3_000
@@ -31,6 +38,8 @@ FUNCTIONS = (
     "keyless",
     "decode_payload",
     "decode_columns",
+    "decode_consumed",
+    "decode_fetched",
     "encode_payload",
 )
 
@@ -47,7 +56,7 @@ def native_module() -> ModuleType:
 def kernel(request: pytest.FixtureRequest) -> Any:
     if request.param == "native":
         return native_module()
-    parts = {**vars(pure_filter), **vars(decoding), **vars(encoding)}
+    parts = {**vars(pure_filter), **vars(decoding), **vars(consuming), **vars(encoding)}
     return SimpleNamespace(**{name: parts[name] for name in FUNCTIONS})
 
 
@@ -287,6 +296,12 @@ def test_records_and_columns_are_what_was_encoded(
     if append_time is not None:
         records = [record._replace(timestamp=append_time) for record in records]
     assert kernel.decode_payload(payload, len(records), **header) == records
+    whole = {**header, "topic": "t", "partition": 3, "leader_epoch": 5, "start": base_offset + 2}
+    kind = 0 if append_time is None else 1
+    assert kernel.decode_consumed(payload, len(records), **whole) == [
+        ("t", 3, offset, timestamp, kind, key, value, headers, 5)
+        for offset, timestamp, key, value, headers in records[2:]
+    ]
     assert kernel.encode_payload(drawn, base_timestamp) == encoding.encode_payload(drawn, base_timestamp) == payload
     columns = kernel.decode_columns(payload, len(records), **header)
     assert [column.format for column in columns] == ["q"] * 2 + ["i"] * 6
@@ -300,6 +315,46 @@ def test_records_and_columns_are_what_was_encoded(
         for offset, at, key, key_bytes, value, value_bytes, start, count in zip(*columns, strict=True)
     ]
     assert again == records
+
+
+def fetched(records: Sequence[Record], **options: Any) -> bytes:
+    return encode_batch(records, base_offset=records[0].offset, **options)
+
+
+def test_plain_batches_are_decoded_together_up_to_one_that_is_not(kernel: Any) -> None:
+    records = [Record(i, 1_000 + i, None, b"%d" % i, (("h", None),)) for i in range(9)]
+    first = fetched(records[:3], leader_epoch=1) + fetched(
+        records[3:6], leader_epoch=2, log_append_time=True, transactional=True, producer_id=1, base_sequence=0
+    )
+    damaged = bytearray(fetched(records[6:]))
+    damaged[-1] ^= 1
+    marker = encode_end_marker(EndMarker(ControlType.COMMIT, 0), producer_id=1, producer_epoch=0, timestamp=0)
+    told = [
+        ("t", 0, r.offset, r.timestamp if r.offset < 3 else 1_005, int(r.offset >= 3), None, r.value, r.headers, e)
+        for r, e in zip(records, (1, 1, 1, 2, 2, 2), strict=False)
+    ]
+    where = {"topic": "t", "partition": 0}
+    for other in (b"", damaged, damaged[:-1], marker, fetched(records[6:], codec=1), b"\0" * 70, b"\xff" * 70):
+        data = memoryview(first + bytes(other))
+        assert kernel.decode_fetched(data, 0, **where, start=0, limit=99) == (told, len(first))
+        assert kernel.decode_fetched(data, 0, **where, start=5, limit=99) == (told[5:], len(first))
+        found, after = kernel.decode_fetched(data, 0, **where, start=1, limit=1)
+        assert found == told[1:3]
+        assert kernel.decode_fetched(data, after, **where, start=1, limit=1) == (told[3:], len(first))
+        assert kernel.decode_fetched(data, len(first), **where, start=0, limit=9) == ([], len(first))
+    assert kernel.decode_fetched(first, 0, **where, start=6, limit=9) == ([], len(first))
+    assert kernel.decode_fetched(first, 0, **where, start=0, limit=0) == ([], 0)
+    for pos in (-1, len(first) + 1):
+        assert kernel.decode_fetched(first, pos, **where, start=0, limit=9) == ([], pos)
+
+
+def test_records_that_do_not_add_up_leave_their_batch_to_others(kernel: Any) -> None:
+    sound = fetched(rows((b"a", b"1"), (b"b", b"2")))
+    header = batch.read_header(sound)
+    torn = batch.seal(header._replace(base_offset=2), sound[batch.header_bytes : -1] + b"\x02")
+    where = {"topic": "t", "partition": 0, "start": 0, "limit": 9}
+    found, after = kernel.decode_fetched(sound + torn, 0, **where)
+    assert ([record.offset for record in found], after) == ([0, 1], len(sound))
 
 
 def test_any_contiguous_buffer_is_read(kernel: Any) -> None:

@@ -1,15 +1,8 @@
-/* decode_payload, decode_columns, decode_consumed: the native side of klamm.records.decoding and klamm.records.consuming,
- * which say what they do. */
+/* decode_payload, decode_columns: the native side of klamm.records.decoding, which says what they do. */
 
-#include "module.h"
+#include "decode.h"
 
-struct times {
-    long long base;
-    long long append; /* of all records */
-    bool has_append;
-};
-
-static enum damage time_of(const struct times *times, int64_t delta, int64_t *timestamp)
+enum damage time_of(const struct times *times, int64_t delta, int64_t *timestamp)
 {
     *timestamp = times->append;
     if (times->has_append)
@@ -38,15 +31,14 @@ static bool parse(PyObject *args, PyObject *kwargs, const char *format, struct b
 
 /* decode_payload */
 
-static PyObject *bytes_or_none(const struct walk *walk, struct field field)
+PyObject *bytes_or_none(const struct walk *walk, struct field field)
 {
     if (field.bytes < 0)
         return Py_NewRef(Py_None);
     return PyBytes_FromStringAndSize((const char *)walk->data + field.start, field.bytes);
 }
 
-/* A new tuple of (str, bytes or None); NULL with damage or, if there is none, with an error set. */
-static PyObject *headers_of(const struct walk *walk, const struct record *record, enum damage *wrong)
+PyObject *headers_of(const struct walk *walk, const struct record *record, enum damage *wrong)
 {
     size_t pos;
     int32_t count;
@@ -117,115 +109,6 @@ PyObject *decode_payload(PyObject *module, PyObject *args, PyObject *kwargs)
     }
     if (records != NULL && (wrong = walk_end(&batch.walk)))
         Py_CLEAR(records);
-    PyBuffer_Release(&batch.payload);
-    return wrong ? refuse(module, wrong) : records;
-}
-
-/* decode_consumed */
-
-struct consumed { /* what all records of a batch have in common */
-    PyObject *type;
-    PyObject *topic;
-    PyObject *partition;
-    PyObject *timestamp_type;
-    PyObject *leader_epoch;
-    int64_t last_timestamp;
-    PyObject *timestamp; /* of the record before: many in a row have the same */
-};
-
-static PyObject *consumed_of(struct consumed *shared, const struct batch *batch, const struct times *times,
-                             const struct record *record, enum damage *wrong)
-{
-    const struct walk *walk = &batch->walk;
-    int64_t timestamp;
-    if ((*wrong = time_of(times, record->timestamp_delta, &timestamp)))
-        return NULL;
-    PyObject *headers = headers_of(walk, record, wrong);
-    if (headers == NULL)
-        return NULL;
-    if (shared->timestamp == NULL || timestamp != shared->last_timestamp) {
-        Py_XDECREF(shared->timestamp);
-        shared->timestamp = PyLong_FromLongLong(timestamp);
-        shared->last_timestamp = timestamp;
-    }
-    PyObject *items[CONSUMED_FIELDS] = {
-        Py_NewRef(shared->topic),
-        Py_NewRef(shared->partition),
-        PyLong_FromLongLong(batch->base_offset + record->offset_delta),
-        Py_XNewRef(shared->timestamp),
-        Py_NewRef(shared->timestamp_type),
-        bytes_or_none(walk, (struct field){record->key, record->key_bytes}),
-        bytes_or_none(walk, (struct field){record->value, record->value_bytes}),
-        headers,
-        Py_NewRef(shared->leader_epoch),
-    };
-    PyObject *made = named(shared->type, CONSUMED_FIELDS, items);
-    if (made != NULL)
-        PyObject_GC_UnTrack(made);
-    return made;
-}
-
-/* A new list; NULL with damage or, if there is none, with an error set. */
-static PyObject *consumed_from(struct consumed *shared, struct batch *batch, const struct times *times, long long start,
-                               enum damage *wrong)
-{
-    struct record record;
-    PyObject *records = NULL;
-    Py_ssize_t at = 0;
-    while (batch->walk.left > 0) {
-        if ((*wrong = walk_next(&batch->walk, &record)))
-            break;
-        PyObject *made = consumed_of(shared, batch, times, &record, wrong);
-        if (made == NULL) {
-            Py_XDECREF(records);
-            return NULL;
-        }
-        if (batch->base_offset + record.offset_delta < start) { /* made to be checked; there are few of them */
-            Py_DECREF(made);
-            continue;
-        }
-        if (records == NULL && (records = PyList_New(batch->walk.left + 1)) == NULL) {
-            Py_DECREF(made);
-            return NULL;
-        }
-        if (PyList_SetItem(records, at++, made) < 0) {
-            Py_DECREF(records);
-            return NULL;
-        }
-    }
-    if (!*wrong)
-        *wrong = walk_end(&batch->walk);
-    if (*wrong)
-        Py_CLEAR(records);
-    else if (records == NULL)
-        records = PyList_New(0);
-    return records;
-}
-
-PyObject *decode_consumed(PyObject *module, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"payload", "count", "base_offset", "last_delta", "base_timestamp", "append_time", "topic",
-                            "partition", "leader_epoch", "start", NULL};
-    struct batch batch;
-    struct times times;
-    struct consumed shared = {.type = state_of(module)->consumed};
-    PyObject *append_time;
-    long long start;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*nLiLOO!O!O!L:decode_consumed", names, &batch.payload, &batch.count,
-                                     &batch.base_offset, &batch.last_delta, &times.base, &append_time, &PyUnicode_Type,
-                                     &shared.topic, &PyLong_Type, &shared.partition, &PyLong_Type, &shared.leader_epoch,
-                                     &start))
-        return NULL;
-    PyObject *records = NULL;
-    enum damage wrong = SOUND;
-    times.has_append = append_time != Py_None;
-    times.append = times.has_append ? PyLong_AsLongLong(append_time) : 0;
-    bool sound = times.append != -1 || !PyErr_Occurred();
-    shared.timestamp_type = sound ? PyLong_FromLong(times.has_append) : NULL;
-    if (shared.timestamp_type != NULL && !(wrong = batch_start(&batch)))
-        records = consumed_from(&shared, &batch, &times, start, &wrong);
-    Py_XDECREF(shared.timestamp_type);
-    Py_XDECREF(shared.timestamp);
     PyBuffer_Release(&batch.payload);
     return wrong ? refuse(module, wrong) : records;
 }

@@ -70,6 +70,7 @@ static PyMethodDef functions[] = {
     {"decode_payload", WITH_KEYWORDS(decode_payload), NULL},
     {"decode_columns", WITH_KEYWORDS(decode_columns), NULL},
     {"decode_consumed", WITH_KEYWORDS(decode_consumed), NULL},
+    {"decode_fetched", WITH_KEYWORDS(decode_fetched), NULL},
     {"encode_payload", WITH_KEYWORDS(encode_payload), NULL},
     {"spread", WITH_KEYWORDS(spread), NULL},
     {"murmur2", murmur2, METH_O, NULL},
@@ -115,6 +116,8 @@ static int execute(PyObject *module)
         return -1;
     if ((state->consumed = tuple_type("klamm.records.consuming", "ConsumerRecord", CONSUMED_FIELDS)) == NULL)
         return -1;
+    if ((state->crc32c = imported("klamm.records.checksum", "crc32c")) == NULL)
+        return -1;
     if ((state->key_map = PyType_FromModuleAndSpec(module, &key_map_spec, NULL)) == NULL)
         return -1;
     if ((state->builder = PyType_FromModuleAndSpec(module, &builder_spec, NULL)) == NULL ||
@@ -138,6 +141,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->record);
     Py_VISIT(state->columns);
     Py_VISIT(state->consumed);
+    Py_VISIT(state->crc32c);
     return 0;
 }
 
@@ -151,6 +155,7 @@ static int clear(PyObject *module)
     Py_CLEAR(state->record);
     Py_CLEAR(state->columns);
     Py_CLEAR(state->consumed);
+    Py_CLEAR(state->crc32c);
     return 0;
 }
 

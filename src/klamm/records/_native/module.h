@@ -22,6 +22,7 @@ struct state {
     PyObject *record;   /* klamm.records.decoding.Record */
     PyObject *columns;  /* klamm.records.decoding.Columns */
     PyObject *consumed; /* klamm.records.consuming.ConsumerRecord */
+    PyObject *crc32c;   /* klamm.records.checksum.crc32c */
 };
 
 struct key_map {
@@ -65,6 +66,7 @@ PyObject *filter_records(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *keyless(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_consumed(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *decode_fetched(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_columns(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *encode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *spread(PyObject *module, PyObject *args, PyObject *kwargs);
