@@ -64,6 +64,17 @@ class KafkaTools:
         assert done.returncode != 0, f"{name} should not succeed: {done.stdout}"
         return done.stdout + done.stderr
 
+    def source(self, name: str, *arguments: str, stdin: str = "") -> str:
+        """What a program of ours prints, of which the source is in tests/clients/java."""
+        return subprocess.run(
+            [self._java, *FLAGS, "-cp", f"{self._jars}/*", str(POM.with_name(name)), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=RUN_LIMIT_S,
+            check=True,
+        ).stdout
+
     def run(self, name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         half = self._classes.with_suffix(f".{os.getpid()}")
         leaves = name == LEAVES_CLASSES and not self._classes.exists()
