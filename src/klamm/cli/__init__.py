@@ -32,6 +32,7 @@ VERBS = {
     "cluster": "show the brokers of a cluster and what they can do",
     "top": "watch the rates of topics and brokers, live",
     "log": "look into the files of a log, and repair one",
+    "info": "show what is installed here, and which code reads records",
     "completion": "print the script that completes this command in your shell",
 }
 

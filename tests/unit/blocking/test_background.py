@@ -1,0 +1,155 @@
+"""A loop in a thread of its own, without any client."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from klamm.blocking.background import Background, in_caller
+from klamm.errors import ClientError, Closed
+
+
+@pytest.fixture
+def closed() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def background(closed: list[str]) -> Iterator[Background]:
+    async def close() -> None:
+        closed.append(threading.current_thread().name)
+
+    started = Background("client", close)
+    yield started
+    started.end()
+
+
+def test_a_call_gives_what_the_coroutine_gives_and_raises_what_it_raises(background: Background) -> None:
+    async def name() -> str:
+        return threading.current_thread().name
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    assert background.call(name) == "klamm-client"
+    with pytest.raises(ValueError, match="no"):
+        background.call(fail)
+
+
+def test_a_callback_runs_in_the_thread_that_waits_and_may_wait_itself(background: Background) -> None:
+    async def three() -> int:
+        return 3
+
+    async def work() -> tuple[str, int]:
+        where = await in_caller(lambda: threading.current_thread().name)
+        return where, await in_caller(lambda: background.call(three) + 1)
+
+    assert background.call(work) == (threading.current_thread().name, 4)
+
+
+def test_what_a_callback_raises_comes_out_of_the_call(background: Background) -> None:
+    async def work() -> None:
+        await in_caller(lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        background.call(work)
+
+
+def test_a_callback_for_nobody_runs_in_a_thread_that_may_wait(background: Background) -> None:
+    found: list[int] = []
+    told = threading.Event()
+
+    async def three() -> int:
+        return 3
+
+    async def later() -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        found.append(await in_caller(lambda: background.call(three)))
+        told.set()
+
+    tasks = []
+
+    async def begin() -> None:
+        tasks.append(asyncio.ensure_future(later()))
+
+    background.call(begin)
+    assert told.wait(10) and found == [3]
+
+
+def test_ctrl_c_cancels_what_is_waited_for(background: Background) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    def press() -> None:
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press).start()
+    with pytest.raises(KeyboardInterrupt):
+        background.call(work)
+    assert cancelled.is_set()
+
+
+def test_ctrl_c_in_a_callback_does_not_hurt_the_loop(background: Background) -> None:
+    async def work() -> None:
+        await in_caller(lambda: os.kill(os.getpid(), signal.SIGINT) or threading.Event().wait(10))
+
+    async def three() -> int:
+        return 3
+
+    with pytest.raises(KeyboardInterrupt):
+        background.call(work)
+    assert background.call(three) == 3
+
+
+def test_whoever_waits_when_the_loop_ends_hears_of_it(background: Background) -> None:
+    begun = threading.Event()
+    outcomes: list[BaseException] = []
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        try:
+            background.call(work)
+        except Closed as error:
+            outcomes.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    begun.wait()
+    background.end()
+    thread.join(10)
+    assert len(outcomes) == 1
+    with pytest.raises(Closed):
+        background.call(work)
+
+
+def test_the_loop_cannot_wait_for_itself(background: Background) -> None:
+    async def three() -> int:
+        return 3
+
+    async def work() -> None:
+        background.call(three)
+
+    with pytest.raises(ClientError, match="cannot wait"):
+        background.call(work)
+
+
+def test_one_that_is_dropped_is_closed_and_ends(background: Background, closed: list[str]) -> None:
+    background.end_soon()
+    background._thread.join(10)
+    assert closed == ["klamm-client"] and not background._thread.is_alive()
