@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from klamm.blocking.producer import Producer
     from klamm.client.delivery import RecordMetadata
     from klamm.client.membership import Offset
+    from klamm.client.sasl.tokens import OAuthToken
     from klamm.core.ids import TopicPartition
     from klamm.records.consuming import ConsumerRecord
 
@@ -31,6 +32,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "Delivery",
+    "OAuthToken",
     "Offset",
     "Producer",
     "RecordMetadata",
@@ -43,6 +45,7 @@ _HOMES: Final = {
     "Consumer": "klamm.blocking.consumer",
     "ConsumerRecord": "klamm.records.consuming",
     "Delivery": "klamm.blocking.outgoing",
+    "OAuthToken": "klamm.client.sasl.tokens",
     "Offset": "klamm.client.membership",
     "Producer": "klamm.blocking.producer",
     "RecordMetadata": "klamm.client.delivery",
