@@ -74,6 +74,9 @@ class Story:
             await trouble
             while self.done != self.sent:
                 await asyncio.sleep(0.2)
+                for application in applications:
+                    if application.done():
+                        application.result()  # it has found something wrong
             self.is_over = True
             await asyncio.gather(*applications)
         await self._check_committed(env)
