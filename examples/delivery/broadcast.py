@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 
-from common import NUMBERS, Stage, batches, broker, subscribed, wanted_address
+from common import NUMBERS, Stage, broker, wanted_address
+from with_confluent import batches, subscribed
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""What the examples share: a broker, numbers to send through it, a worker that is killed, a look at what arrived."""
+"""What the examples share: a broker, numbers to send through it, a worker that is killed, a look at what arrived.
+
+The workers themselves use one client or the other: see `with_klamm` and `with_confluent`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+import klamm.testing
+from klamm import Admin, Consumer, Producer, TopicPartition
+from klamm.admin import NewTopic
 
 NUMBERS = 100
 BATCH = 10
@@ -34,8 +38,6 @@ def broker(address: str | None) -> Iterator[str]:
     if address:
         yield address
         return
-    import klamm.testing
-
     with klamm.testing.broker() as started:
         yield started.bootstrap
 
@@ -47,14 +49,10 @@ class Stage:
         self.bootstrap = bootstrap
         name = uuid.uuid4().hex[:8]
         self.source, self.target = f"source-{name}", f"target-{name}"
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        topics = [NewTopic(topic, num_partitions=1, replication_factor=1) for topic in (self.source, self.target)]
-        for future in admin.create_topics(topics).values():
-            future.result()
-        producer = Producer({"bootstrap.servers": bootstrap})
-        for number in range(NUMBERS):
-            producer.produce(self.source, str(number))
-        producer.flush()
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topics([NewTopic(topic, partitions=1) for topic in (self.source, self.target)]).check()
+        with Producer(bootstrap_servers=bootstrap) as producer:
+            producer.send_many(self.source, [b"%d" % number for number in range(NUMBERS)])
 
     def work(self) -> None:
         """A worker that is killed in the middle, then one that finishes."""
@@ -66,7 +64,16 @@ class Stage:
 
     def arrived(self, isolation: str) -> list[int]:
         """Everything in the target, from its beginning to its end."""
-        return [int(message.value()) for message in read_all(self.bootstrap, self.target, isolation)]
+        target = TopicPartition(self.target, 0)
+        with Consumer(bootstrap_servers=self.bootstrap, isolation_level=isolation) as consumer:
+            consumer.assign([target])
+            consumer.seek_to_beginning()
+            end = consumer.end_offsets(target)[target]
+            numbers: list[int] = []
+            while consumer.position(target) < end:
+                for records in consumer.getmany(timeout_ms=1000).values():
+                    numbers += [int(record.value) for record in records]
+            return numbers
 
     def report(self) -> None:
         arrived = Counter(self.arrived("read_committed"))
@@ -76,56 +83,21 @@ class Stage:
         print(f"lost:    {listed(lost)}")
         print(f"doubled: {listed(doubled)}")
 
+    def report_aborted(self) -> None:
+        """The same, and what only those see who read uncommitted records."""
+        self.report()
+        written = Counter(self.arrived("read_uncommitted"))
+        aborted = sorted(number for number, times in written.items() if times > 1)
+        print(f"written twice, the first time in a transaction that was aborted: {listed(aborted)}")
+
 
 def listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
 
 
-def read_all(bootstrap: str, topic: str, isolation: str) -> Iterator[Message]:
-    settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "isolation.level": isolation, "enable.partition.eof": True})
-    try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        while True:
-            message = consumer.poll(10)
-            if message is None or message.error():  # the end of the partition
-                return
-            yield message
-    finally:
-        consumer.close()
-
-
-def subscribed(bootstrap: str, group: str, topic: str) -> Consumer:
-    """A member of a group that commits only when it is told to."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "session.timeout.ms": 6000,  # so long the group waits for the worker that was killed
-        }
-    )
-    consumer.subscribe([topic])
-    return consumer
-
-
-def batches(consumer: Consumer) -> Iterator[list[Message]]:
-    """Ten messages at a time, until the last number has come."""
-    last = -1
-    while last < NUMBERS - 1:
-        messages = consumer.consume(BATCH, timeout=30)
-        assert messages, "nothing came for 30 s"
-        for message in messages:
-            if message.error():
-                raise RuntimeError(message.error())
-        last = int(messages[-1].value())
-        yield messages
-
-
-def die(dies: bool, message: Message) -> None:
+def die(dies: bool, value: bytes) -> None:
     """As a power cut would: no cleaning up, no goodbye to the group."""
-    if dies and int(message.value()) == KILLED_AT:
+    if dies and int(value) == KILLED_AT:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -4,10 +4,9 @@ Its open transaction is aborted by the next worker, which takes over the same tr
 uncommitted records sees what became of it.
 """
 
-from collections import Counter
-
-from common import Stage, batches, die, listed, main, subscribed
+from common import Stage, die, main
 from confluent_kafka import Producer, TopicPartition
+from with_confluent import batches, subscribed
 
 
 def work(bootstrap: str, source: str, target: str, dies: bool) -> None:
@@ -18,7 +17,7 @@ def work(bootstrap: str, source: str, target: str, dies: bool) -> None:
     for messages in batches(consumer):
         producer.begin_transaction()
         for message in messages:
-            die(dies, message)
+            die(dies, message.value())
             producer.produce(target, message.value())
             producer.flush()
         last = messages[-1]
@@ -28,12 +27,5 @@ def work(bootstrap: str, source: str, target: str, dies: bool) -> None:
     consumer.close()
 
 
-def show(stage: Stage) -> None:
-    stage.report()
-    written = Counter(stage.arrived("read_uncommitted"))
-    aborted = sorted(number for number, times in written.items() if times > 1)
-    print(f"written twice, the first time in a transaction that was aborted: {listed(aborted)}")
-
-
 if __name__ == "__main__":
-    main(work, show)
+    main(work, Stage.report_aborted)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DELIVERY = Path(__file__).parents[2] / "examples" / "delivery"
 EXPECTED = {
     "at_most_once": "lost:    45, 46, 47, 48, 49\ndoubled: none\n",
@@ -18,11 +20,15 @@ EXPECTED = {
 }
 
 
-def test_delivery_semantics_are_as_their_names_say() -> None:
+@pytest.mark.parametrize("client", ["", "own_"], ids=["confluent-kafka", "klamm"])
+def test_delivery_semantics_are_as_their_names_say(client: str) -> None:
     """All at once: they spend most of their time waiting for the session of a worker that was killed."""
     running = {
         name: subprocess.Popen(
-            [sys.executable, str(DELIVERY / f"{name}.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, str(DELIVERY / f"{client}{name}.py")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for name in EXPECTED
     }
