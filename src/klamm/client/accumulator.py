@@ -29,6 +29,8 @@ MAX_TIMESTAMP_MS: Final = 2**63 - 1
 CHUNK_RECORDS: Final = 4096
 """Of columns, so many are taken at a time: everybody else on the loop waits meanwhile, for less than a millisecond."""
 
+_new = tuple.__new__  # half the time of calling a NamedTuple
+
 Tell = Callable[[BatchResult], None]
 
 
@@ -104,7 +106,7 @@ class Accumulator:
             batch, number = self._put(route, partition, timestamp_ms, key, value, headers)
         except NOT_A_RECORD as error:
             raise not_a_record(topic.name, error) from error
-        return Delivery(batch, number, timestamp_ms)
+        return _new(Delivery, (batch, number, timestamp_ms))
 
     def _put(
         self,

@@ -74,10 +74,10 @@ class Batch:
     """Records that travel together, encoded as they are added. Once it was sent it only changes as a whole."""
 
     __slots__ = (
-        "_builder",
         "_sealed",
         "_waiters",
         "attempts",
+        "builder",
         "count",
         "created",
         "halves",
@@ -102,29 +102,21 @@ class Batch:
         self.halves: tuple[Batch, Batch] | None = None
         self.outcome: BatchResult | ClientError | None = None
         self.shares: list[Share] = []
-        self._builder: Builder | None = builder
+        self.builder = builder  # gone once it is sealed: nothing is added to a batch that was sent
         self._sealed: bytearray | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def size(self) -> int:
         """Bytes on the wire; before it is sealed, without compression."""
-        if self._builder is not None:
-            return header_of.header_bytes + self._builder.size
-        assert self._sealed is not None
-        return len(self._sealed)
+        return header_of.header_bytes + self.builder.size if self._sealed is None else len(self._sealed)
 
     # Before it is sent.
 
-    @property
-    def builder(self) -> Builder:
-        assert self._builder is not None, "nothing is added to a batch that was sent"
-        return self._builder
-
     def close(self) -> None:
         """Nothing more is added."""
-        if self._builder is not None:
-            self.count, self.payload_bytes = self._builder.count, self._builder.size
+        if not self.count:
+            self.count, self.payload_bytes = self.builder.count, self.builder.size
 
     def assign(self, identity: Identity, sequence: int) -> None:
         self.identity = identity
@@ -136,7 +128,8 @@ class Batch:
         assert self.identity is not None
         if self._sealed is not None:
             return
-        builder, self._builder = self.builder, None
+        builder = self.builder
+        del self.builder
         if how.codec is Codec.NONE:
             out = builder.payload_behind(header_of.header_bytes)
         else:
@@ -212,7 +205,9 @@ class Batch:
         self._finish(-1, -1, error)
 
     def _finish(self, base_offset: int, log_append_time_ms: int, error: ClientError | None) -> None:
-        self._builder = self._sealed = None  # whoever keeps a delivery does not keep the bytes
+        self._sealed = None  # whoever keeps a delivery does not keep the bytes
+        if hasattr(self, "builder"):
+            del self.builder
         for tell, first, count in self.shares:
             offset = base_offset + first if base_offset >= 0 else base_offset
             result = BatchResult(*self.place, offset, log_append_time_ms, count, error)

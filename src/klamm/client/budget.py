@@ -13,18 +13,18 @@ class Budget:
     """The limit may be exceeded by one thing: its size is often known only when it is there, and one that is larger
     than everything could never be had otherwise."""
 
-    __slots__ = ("_env", "_limit", "_name", "_room", "used")
+    __slots__ = ("_env", "_name", "_room", "limit", "used")
 
     def __init__(self, env: Env, name: str, limit: int) -> None:
         self._env = env
         self._name = name
-        self._limit = limit
+        self.limit = limit
         self._room: asyncio.Future[None] | None = None
         self.used = 0
 
     @property
     def has_room(self) -> bool:
-        return self.used < self._limit
+        return self.used < self.limit
 
     async def wait(self, timeout_s: float) -> None:
         """Until there is room. Nothing is taken yet: that is for the caller to do, without waiting in between."""
@@ -39,7 +39,7 @@ class Budget:
 
     def end(self) -> None:
         """Nobody waits any more: what they want to take will be refused anyway."""
-        self._limit = sys.maxsize
+        self.limit = sys.maxsize
         self.give_back(0)
 
     def give_back(self, size: int) -> None:

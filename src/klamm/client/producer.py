@@ -18,6 +18,7 @@ and `batches`, what is special about transactions in `transactions`; this is the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -154,14 +155,11 @@ class Producer:
             headers = tuple(headers.items())
         if self._serializing is not None:
             key, value, headers = await self._serializing.one(topic, key, value, headers)  # type: ignore[arg-type]
-        return await sender.put(
-            topic,
-            value,
-            key=key,
-            partition=partition,
-            headers=headers,  # type: ignore[arg-type]
-            timestamp_ms=timestamp_ms,
-        )
+        while (delivery := sender.offer(topic, value, key, headers, partition, timestamp_ms)) is None:  # type: ignore[arg-type]
+            await sender.ready(topic)
+        if delivery.number == 0:  # a batch was begun, so perhaps one filled: let it go
+            await asyncio.sleep(0)
+        return delivery
 
     async def send_many(
         self,

@@ -70,9 +70,10 @@ class Sender(Sending):
         if self.transactions is not None:
             self.transactions.check_open()
         known = self._cluster.known.topics.get(topic)
-        if known is None or not self.records.memory.has_room:
+        records = self.records
+        if known is None or records.memory.used >= records.memory.limit:
             return None
-        return self.records.append(known, value, key, headers, partition, timestamp_ms)
+        return records.append(known, value, key, headers, partition, timestamp_ms)
 
     async def ready(self, topic: str) -> Topic:
         """Wait until the topic is known and there is room. `BrokerSaid` if there is no such topic (brokers that create
