@@ -202,6 +202,11 @@ def _may_pass(outcome: object, reading: bool) -> bool:
     return isinstance(outcome, NotReachable) or (reading and isinstance(outcome, ConnectionLost))
 
 
+async def version_of(cluster: Cluster, message: type[Request]) -> int:
+    """The version that `cluster.request` would use, for those that have to know before they ask."""
+    return await patiently(cluster, lambda: cluster.version(message))
+
+
 def needs(version: int, least: int, what: str) -> None:
     """For what came with a version of an API."""
     if version < least:

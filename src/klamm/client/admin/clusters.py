@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.client.admin.asking import Part, ask_controller, needs, patiently
+from klamm.client.admin.asking import Part, ask_controller, needs, patiently, version_of
 from klamm.client.admin.results import Results, failure
 from klamm.client.errors import BrokerSaid, UnsupportedVersion
 from klamm.core.errors import ErrorCode
@@ -165,7 +165,7 @@ class Clusters(Part):
 
         if not updates:
             return Results({})
-        version = await self._cluster.version(UpdateFeaturesRequest)
+        version = await version_of(self._cluster, UpdateFeaturesRequest)
         needs(version, _UPGRADE_TYPES if validate_only else 0, "to try changes of features")
         keys = []
         for name, given in updates.items():

@@ -146,10 +146,13 @@ class Configs(Part):
                 include_synonyms=synonyms,
                 include_documentation=documentation and version >= _DOCUMENTATION,
             )
-            answer = await patiently(self._cluster, lambda: self._cluster.request(request, node=node, version=version))
-            return answer.results
+            return (await self._cluster.request(request, node=node, version=version)).results
 
-        return await _ask_homes(resources, ask, _read_config)
+        async def patient(node: int | None, some: Sequence[Resource]) -> Any:
+            """One broker is there or not; but if any will do, another will."""
+            return await (patiently(self._cluster, lambda: ask(None, some)) if node is None else ask(node, some))
+
+        return await _ask_homes(resources, patient, _read_config)
 
     async def alter_configs(
         self, changes: Mapping[Resource, Changes], *, validate_only: bool = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from klamm.client.admin.asking import Part, ask_controller, by_topic, each, needs, places
+from klamm.client.admin.asking import Part, ask_controller, by_topic, each, needs, places, version_of
 from klamm.client.admin.results import Results, failure
 from klamm.client.errors import BrokerSaid, ClientError
 from klamm.core.errors import ErrorCode
@@ -80,7 +80,7 @@ class Placement(Part):
         if wanted == []:
             return Results({})
         if election is not Election.PREFERRED:
-            needs(await self._cluster.version(ElectLeadersRequest), _ELECTION_TYPE, "for unclean elections")
+            needs(await version_of(self._cluster, ElectLeadersRequest), _ELECTION_TYPE, "for unclean elections")
         topics = None
         if wanted is not None:
             topics = [TopicPartitions(topic=name, partitions=some) for name, some in by_topic(wanted).items()]
@@ -116,7 +116,7 @@ class Placement(Part):
         if not targets:
             return Results({})
         if not allow_replication_factor_change:
-            version = await self._cluster.version(AlterPartitionReassignmentsRequest)
+            version = await version_of(self._cluster, AlterPartitionReassignmentsRequest)
             needs(version, _KEEP_FACTOR, "to forbid another replication factor")
         topics: dict[str, list[ReassignablePartition]] = {}
         for (topic, index), replicas in targets.items():

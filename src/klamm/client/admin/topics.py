@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from klamm.client.admin.asking import Part, ask_controller, ask_leaders, by_topic, needs, patiently
+from klamm.client.admin.asking import Part, ask_controller, ask_leaders, by_topic, needs, patiently, version_of
 from klamm.client.admin.results import Results, failure
 from klamm.client.errors import BrokerSaid, ClientError
 from klamm.client.offsets import OffsetFound
@@ -112,12 +112,14 @@ class Topics(Part):
         wanted = sorted(set(names))  # the order in which the pages of an answer come
         if not wanted:
             return Results({})
-        if (await self._cluster.connection()).versions.has(DescribeTopicPartitionsRequest):
-            found = await patiently(self._cluster, lambda: self._in_pages(wanted))
-        else:
-            told = await patiently(self._cluster, lambda: self._cluster.metadata(wanted))
-            found = {name: _from_metadata(topic) for name, topic in told.topics.items()}
-        return Results.of(wanted, found)
+
+        async def ask() -> dict[str, TopicDescription | ClientError]:
+            if (await self._cluster.connection()).versions.has(DescribeTopicPartitionsRequest):
+                return await self._in_pages(wanted)
+            told = await self._cluster.metadata(wanted)
+            return {name: _from_metadata(topic) for name, topic in told.topics.items()}
+
+        return Results.of(wanted, await patiently(self._cluster, ask))
 
     async def _in_pages(self, names: Sequence[str]) -> dict[str, TopicDescription | ClientError]:
         """A page may end within a topic, which goes on in the next."""
@@ -149,7 +151,7 @@ class Topics(Part):
         wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
         if not wanted:
             return Results({})
-        version = await self._cluster.version(CreateTopicsRequest)
+        version = await version_of(self._cluster, CreateTopicsRequest)
         if any(not topic.assignments and not (topic.partitions and topic.replication_factor) for topic in wanted):
             needs(version, _DEFAULTS, "for topics without numbers of partitions and replicas")
         request = CreateTopicsRequest(
@@ -171,10 +173,10 @@ class Topics(Part):
             return Results({})
         timeout_ms = self._cluster.config.request_timeout_ms
         if len(names) == len(wanted):
-            version = min(_DELETE_BY_NAME, await self._cluster.version(DeleteTopicsRequest))
+            version = min(_DELETE_BY_NAME, await version_of(self._cluster, DeleteTopicsRequest))
             request = DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
         else:
-            version = await self._cluster.version(DeleteTopicsRequest)
+            version = await version_of(self._cluster, DeleteTopicsRequest)
             needs(version, _DELETE_BY_ID, "to delete topics by their ids")
             states = [DeleteTopicState(name=t) if isinstance(t, str) else DeleteTopicState(topic_id=t) for t in wanted]
             request = DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)

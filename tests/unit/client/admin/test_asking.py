@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -171,6 +172,19 @@ async def test_a_question_that_was_not_answered_is_asked_again(fake: Fake, conne
     broker.on(DescribeClusterRequest, answer)
     found = await Clusters(await connect(broker)).describe_cluster()
     assert (found.cluster_id, found.controller) == ("c", None)
+
+
+async def test_what_was_never_sent_is_sent_when_the_broker_is_back(fake: Fake, connect: Connect) -> None:
+    broker = await fake()
+    answer = CreateTopicsResponse(topics=[CreatableTopicResult(name="t")])
+    broker.on(CreateTopicsRequest, lambda request, version: answer)
+    cluster = await connect(broker)
+    await broker.stop()
+    asking = asyncio.create_task(Topics(cluster).create_topics([NewTopic("t", 1, 1)]))
+    while cluster.metrics()["failed-connection-total"] < 5:
+        await asyncio.sleep(0)
+    await broker.start(broker.port)
+    assert list(await asking) == ["t"]
 
 
 # ---- coordinators
