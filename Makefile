@@ -8,7 +8,7 @@ LISTEN ?= 127.0.0.1:9092
 SOAK_SEEDS ?= 100:1000
 NATIVE := setup.py $(wildcard src/klamm/records/_native/*.[ch])
 
-.PHONY: help setup run test check format soak bench lock clean
+.PHONY: help setup run test check format soak bench wheel lock clean
 
 help:
 	@echo "make setup   a virtual environment in $(VENV) with pinned dependencies"
@@ -18,6 +18,7 @@ help:
 	@echo "make soak    the long runs: crash seeds $(SOAK_SEEDS), kill loops"
 	@echo "make bench   speed and size, next to Apache Kafka and a bare C program; writes bench/RESULTS.md"
 	@echo "             a part: make bench ARGS=kafka, ARGS=engine; only to see that it works: ARGS=--quick"
+	@echo "make wheel   two wheels in dist/: one with the native kernel for this machine, one in pure Python for any"
 	@echo "make lock    refresh the pinned requirement files"
 
 setup: $(BIN)/.dev
@@ -72,6 +73,14 @@ $(BIN)/.bench: requirements/bench.txt $(BIN)/.dev
 
 bench: $(BIN)/.bench
 	@$(BIN)/python bench/run.py $(ARGS)
+
+# Straight from the build backend: pip would build in isolation, with tools that nobody has pinned.
+BUILD := from setuptools.build_meta import build_wheel; print("dist/" + build_wheel("dist"))
+
+wheel: $(BIN)/.runtime
+	@rm -rf build/lib build/lib.* build/bdist.* dist/*.whl
+	@KLAMM_KERNEL=required $(BIN)/python -c '$(BUILD)' | tail -n 1
+	@KLAMM_KERNEL=none $(BIN)/python -c '$(BUILD)' | tail -n 1
 
 lock: $(BIN)/.dev
 	@for name in build runtime dev bench; do uv pip compile -q --universal --python-version 3.11 --generate-hashes \
