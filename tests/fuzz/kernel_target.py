@@ -15,7 +15,7 @@ from random import Random
 from struct import Struct
 from typing import Any
 
-from klamm.records import batch, consuming, decoding
+from klamm.records import batch, columnar, consuming, decoding
 from klamm.records import filter as pure
 from klamm.records._native import kernel as native
 from klamm.records.batch import CorruptBatch
@@ -42,6 +42,9 @@ def check(case: bytes) -> None:
     payload = (payload, bytearray(payload), memoryview(b"x" + payload)[1:])[flags & 3 if flags & 3 < 3 else 0]
     check_decoding(payload, count, base_offset, last_delta, base_timestamp, 77 if flags & 4 else None)
     check_compaction(payload, count, base_offset, last_delta, room + 1, bool(flags & 8), shift)
+    check_table(
+        payload, count, base_offset, last_delta, base_timestamp, 77 if flags & 4 else None, room, bool(flags & 8)
+    )
     check_fetched(payload, fields)
 
 
@@ -65,8 +68,8 @@ def check_decoding(payload: Any, count: int, base_offset: int, last_delta: int, 
 
 
 def check_fetched(payload: Any, fields: tuple[int, ...]) -> None:
-    """The payload in a batch whose header says what the case does, with a right checksum, behind a good one; and without
-    any header around it."""
+    """The payload in a batch whose header says what the case does, with a right checksum, behind a good one; and
+    without any header around it."""
     count, last_delta, base_offset, base_timestamp, shift, room, flags = fields
     header = batch.read_header(_GOOD)._replace(
         base_offset=base_offset,
@@ -99,6 +102,34 @@ def check_compaction(
                 shifted = {**options, "timestamp_shift": shift}
                 answer.append(outcome(twin.filter_records, keys, payload, count, **header, **shifted))
         answers.append(answer)
+    assert answers[0] == answers[1], answers
+
+
+def check_table(
+    payload: Any,
+    count: int,
+    base_offset: int,
+    last_delta: int,
+    base: int,
+    append: int | None,
+    room: int,
+    with_headers: bool,
+) -> None:
+    """Twice into the same table: a few rows of it, then all."""
+    options = {
+        "base_offset": base_offset,
+        "last_delta": last_delta,
+        "base_timestamp": base,
+        "append_time": append,
+        "topic": b"topic",
+        "partition": 7,
+        "start": min(base_offset + (room & 3), (1 << 63) - 1),
+    }
+    answers = []
+    for twin in (native.Table, columnar.Table):
+        table = twin(headers=with_headers)
+        answer = [outcome(table.add, payload, count, **options, limit=limit) for limit in (room, 1 << 40)]
+        answers.append([*answer, table.rows, table.size, table.take()])
     assert answers[0] == answers[1], answers
 
 

@@ -120,7 +120,7 @@ class NoPosition(ClientError):
 
 class LogTruncated(ClientError):
     """Records that were read are no longer in the log: a leader without them was elected (KIP-320). The log that was
-    read and the one there is now part at `diverged_at`, where the records before are of `leader_epoch`; None and -1 where
+    read and the one there is now part at `diverged_at`, where the record before is of `leader_epoch`; None and -1 where
     the broker could not tell."""
 
     def __init__(
