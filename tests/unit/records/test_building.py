@@ -1,5 +1,6 @@
 """The builder of batches and the spreading of records over partitions: the native ones and their pure twins."""
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -207,3 +208,27 @@ def test_the_hash_is_the_one_of_java(twin: Any, data: bytes) -> None:
 @given(st.binary(max_size=40))
 def test_the_twins_hash_the_same(data: bytes) -> None:
     assert native().murmur2(data) == building.murmur2(data) == native().murmur2(bytearray(data))
+
+
+def test_no_reference_is_lost_or_kept() -> None:
+    kernel = native()
+    value, key, header = b"value of its own", b"key of its own", ("name of its own", b"content")
+    odd = memoryview(bytearray(b"odd"))
+    before = [sys.getrefcount(each) for each in (value, key, header, odd)]
+    for _ in range(100):
+        builder = kernel.Builder()
+        builder.append(1, key, value, (header,), ROOM)
+        builder.append(1, odd, value, [header], 10)
+        with pytest.raises(TypeError):
+            builder.append(1, key, 5, (header,), ROOM)
+        with pytest.raises(TypeError):
+            builder.append(1, key, value, (header, ("name", 5)), ROOM)
+        builder.extend([value, odd, 5], [key, key, key], 1, [(header,)] * 3, 0, 3, ROOM)
+        kernel.spread([builder, None], [value, 5], [key, key], 1, None, [0, 0], 0, 2, ROOM)
+        kernel.spread([builder, None], [value], [5], 1, None, None, 0, 1, ROOM)
+        kernel.murmur2(odd)
+        builder.payload()
+        builder.payload_behind(61)
+    del builder
+    assert [sys.getrefcount(each) for each in (value, key, header, odd)] == before
+    odd.release()  # nobody holds on to it
