@@ -17,7 +17,18 @@ kernel = Extension(
     "klamm.records._native.kernel",
     sources=[
         f"{FOLDER}/{name}.c"
-        for name in ("builder", "compact", "consume", "decode", "encode", "key_map", "keymap", "module", "records")
+        for name in (
+            "builder",
+            "compact",
+            "consume",
+            "decode",
+            "encode",
+            "key_map",
+            "keymap",
+            "module",
+            "records",
+            "table",
+        )
     ],
     depends=[f"{FOLDER}/{name}.h" for name in ("decode", "keymap", "module", "out", "records")],
     define_macros=[("Py_LIMITED_API", "0x030B0000")],

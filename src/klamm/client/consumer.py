@@ -28,6 +28,8 @@ from klamm.client.subscription import Callback, Listener, Subscriptions
 from klamm.core.ids import TopicPartition
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from klamm.client.cursor import Rest
     from klamm.client.membership import GroupMetadata
     from klamm.client.metadata import Partition, Topic
@@ -200,6 +202,20 @@ class Consumer:
         """What brokers sent, batch by batch, for those who decode it in their own way. Taking it moves the position."""
         while (rest := await self._reading.rest()) is not None:
             yield rest
+
+    async def arrow(
+        self, *, max_rows: int | None = None, headers: bool = False, timeout_ms: int | None = None
+    ) -> AsyncIterator[pyarrow.RecordBatch]:
+        """Records as columns, `max_rows` at a time at most: `async for batch in consumer.arrow()`. See `klamm.arrow`.
+
+        Each record batch holds what has come, of one partition or several. With `timeout_ms` it ends when nothing came
+        for so long."""
+        from klamm.client.arrow import MAX_BYTES, MAX_ROWS, Columns
+
+        columns = Columns(headers=headers)
+        limit = MAX_ROWS if max_rows is None else max_rows
+        while await self._reading.pour(columns.table, limit, MAX_BYTES, _seconds(timeout_ms)):
+            yield columns.take()
 
     # Where.
 

@@ -7,7 +7,7 @@ application never sees: control records, records of aborted transactions, gaps t
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm.client.deserializing import Deserializing
 from klamm.client.errors import BadRecords, ClientError
@@ -21,6 +21,10 @@ from klamm.records.batch import BatchHeader
 from klamm.records.compression import decompress
 from klamm.records.consuming import ConsumerRecord
 from klamm.records.kernel import decode_consumed, decode_fetched
+
+if TYPE_CHECKING:
+    from klamm.client.pouring import Pouring
+    from klamm.records.columnar import Table
 
 AHEAD: Final = 100
 """How many records are decoded at least when one is asked for."""
@@ -71,6 +75,7 @@ class Cursor:
         "_error",
         "_extent",
         "_pos",
+        "_pouring",
         "_quick",
         "_raw",
         "_records",
@@ -107,6 +112,7 @@ class Cursor:
         self._records: list[ConsumerRecord] = []
         self._at = 0  # how many of `_records` were taken
         self._error: ClientError | None = None  # of the record behind `_records`
+        self._pouring: Pouring | None = None
 
     @property
     def is_stale(self) -> bool:
@@ -174,13 +180,40 @@ class Cursor:
 
     def take_rest(self) -> Rest:
         """All that is left, undecoded. Records that were decoded already and not taken are decoded again."""
-        place, extent, state = self.state.place, self._extent, self.state
-        listed = self.answer.aborted if self._aborted is not None else ()
-        rest = Rest(*place, self._data[: extent.size], state.offset, extent.next_offset,
-                    self.answer.high_watermark, listed)  # fmt: skip
-        self._pos, self._records, self._at = extent.size, [], 0
-        self._move(())
+        rest = self._rest()
+        self._finish()
         return rest
+
+    def _rest(self) -> Rest:
+        extent, answer = self._extent, self.answer
+        listed = answer.aborted if self._aborted is not None else ()
+        return Rest(*self.state.place, self._data[: extent.size], self.state.offset, extent.next_offset,
+                    answer.high_watermark, listed)  # fmt: skip
+
+    def _finish(self) -> None:
+        self._pos, self._records, self._at = self._extent.size, [], 0
+        self._move(())
+
+    def pour(self, table: Table, max_rows: int, max_bytes: int) -> None:
+        """Take the next records as columns; see `pouring`."""
+        from klamm.client.pouring import Pouring
+
+        state, pouring = self.state, self._pouring
+        if pouring is None or pouring.offset != state.offset:  # records were taken in between
+            pouring = self._pouring = Pouring(self._rest())
+        before = table.rows
+        try:
+            pouring.pour(table, max_rows, max_bytes)
+        finally:
+            self.decoded += table.rows - before
+            if pouring.is_empty:
+                self._finish()
+            else:
+                state.offset = pouring.offset
+                state.epoch = state.epoch if pouring.epoch is None else pouring.epoch
+                while self._at < len(self._records) and self._records[self._at].offset < state.offset:
+                    self._at += 1
+                self._move(())
 
     @property
     def is_finished(self) -> bool:

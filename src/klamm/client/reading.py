@@ -23,6 +23,7 @@ from klamm.records.consuming import ConsumerRecord
 if TYPE_CHECKING:
     from klamm.client.cluster import Cluster
     from klamm.client.membership import Membership
+    from klamm.records.columnar import Table
 
 T = TypeVar("T")
 
@@ -124,6 +125,14 @@ class Reading:
         """What came together of one partition, undecoded."""
         return await self.take(Cursor.take_rest, timeout_s)
 
+    async def pour(self, table: Table, max_rows: int, max_bytes: int, timeout_s: float | None = None) -> bool:
+        """Put what there is, of all partitions, into a table of columns; waits only while there is nothing. False when
+        the time is up."""
+        _check(max_rows)
+        if self._deserializing is not None:
+            raise ConsumerMisuse("Columns are bytes, and this consumer has deserializers.", "Leave them out.")
+        return bool(await self.take(lambda _: self._pour(table, max_rows, max_bytes), timeout_s))
+
     async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
         """Wait for something that comes about while records are fetched; raises what keeps it from it."""
         deadline = self._deadline(timeout_s)
@@ -174,6 +183,20 @@ class Reading:
                 break
             self._drop_first(cursor)
         return found
+
+    def _pour(self, table: Table, max_rows: int, max_bytes: int) -> int:
+        prefetched = self._at_work.prefetched
+        while (cursor := prefetched.first()) is not None:
+            try:
+                cursor.pour(table, max_rows, max_bytes)
+            except ClientError:
+                if not table.rows:
+                    raise
+                break  # it will be raised again
+            if not cursor.is_finished:
+                break
+            self._drop_first(cursor)
+        return table.rows
 
     def _drop_first(self, cursor: Cursor) -> None:
         intake = self._at_work

@@ -153,7 +153,7 @@ def decode_columns(
     try:
         pos, last = 0, -1
         for _ in range(count):
-            pos, timestamp_delta, offset_delta, *row = _locate(body, pos)
+            pos, timestamp_delta, offset_delta, *row = locate(body, pos)
             if not last < offset_delta <= last_delta:
                 raise CorruptBatch(f"offset delta {offset_delta} after {last}, of {last_delta}")
             last = offset_delta
@@ -173,7 +173,7 @@ def decode_columns(
     return Columns(*wide, *(memoryview(column.tobytes()).cast("i") for column in places))
 
 
-def _locate(body: bytes, pos: int) -> tuple[int, ...]:
+def locate(body: bytes, pos: int) -> tuple[int, ...]:
     """The end of the record at `pos`, its deltas, and its row of the columns from key_starts on."""
     length, pos = read_varint(body, pos)
     end = pos + length

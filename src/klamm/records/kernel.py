@@ -18,6 +18,7 @@ __all__ = [
     "Columns",
     "Filtered",
     "KeyMap",
+    "Table",
     "add_keys",
     "decode_columns",
     "decode_consumed",
@@ -38,6 +39,7 @@ try:
     from klamm.records._native.kernel import (
         Builder,
         KeyMap,
+        Table,
         add_keys,
         decode_columns,
         decode_consumed,
@@ -51,6 +53,7 @@ try:
     )
 except ImportError:
     from klamm.records.building import Builder, murmur2, spread
+    from klamm.records.columnar import Table
     from klamm.records.consuming import decode_consumed, decode_fetched
     from klamm.records.decoding import decode_columns, decode_payload
     from klamm.records.encoding import encode_payload

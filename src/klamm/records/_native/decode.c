@@ -122,7 +122,7 @@ struct table {
     int32_t *narrow[COLUMNS_FIELDS]; /* from KEY_STARTS on */
 };
 
-static enum damage headers_check(const struct walk *walk, const struct record *record, size_t *start, int32_t *count)
+enum damage headers_check(const struct walk *walk, const struct record *record, size_t *start, int32_t *count)
 {
     size_t pos;
     enum damage wrong = headers_start(walk, record, &pos, count);

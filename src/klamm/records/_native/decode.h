@@ -13,6 +13,9 @@ struct times {
 
 enum damage time_of(const struct times *times, int64_t delta, int64_t *timestamp);
 
+/* Where the headers of a record begin, and how many there are; all of them checked for their lengths. */
+enum damage headers_check(const struct walk *walk, const struct record *record, size_t *start, int32_t *count);
+
 PyObject *bytes_or_none(const struct walk *walk, struct field field);
 
 /* A new tuple of (str, bytes or None); NULL with damage or, if there is none, with an error set. */

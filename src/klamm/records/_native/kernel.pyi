@@ -4,6 +4,7 @@ from klamm.core.env import Buffer
 from klamm.records.building import Builder as Builder
 from klamm.records.building import murmur2 as murmur2
 from klamm.records.building import spread as spread
+from klamm.records.columnar import Table as Table
 from klamm.records.consuming import decode_consumed as decode_consumed
 from klamm.records.consuming import decode_fetched as decode_fetched
 from klamm.records.decoding import decode_columns as decode_columns

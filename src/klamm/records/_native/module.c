@@ -116,12 +116,17 @@ static int execute(PyObject *module)
         return -1;
     if ((state->consumed = tuple_type("klamm.records.consuming", "ConsumerRecord", CONSUMED_FIELDS)) == NULL)
         return -1;
+    if ((state->arrays = tuple_type("klamm.records.columnar", "Arrays", ARRAYS_FIELDS)) == NULL)
+        return -1;
     if ((state->crc32c = imported("klamm.records.checksum", "crc32c")) == NULL)
         return -1;
     if ((state->key_map = PyType_FromModuleAndSpec(module, &key_map_spec, NULL)) == NULL)
         return -1;
     if ((state->builder = PyType_FromModuleAndSpec(module, &builder_spec, NULL)) == NULL ||
         PyModule_AddType(module, (PyTypeObject *)state->builder) < 0)
+        return -1;
+    if ((state->table = PyType_FromModuleAndSpec(module, &table_spec, NULL)) == NULL ||
+        PyModule_AddType(module, (PyTypeObject *)state->table) < 0)
         return -1;
     PyObject *bytes_per_key = PyLong_FromLong(KEYMAP_BYTES_PER_KEY);
     if (bytes_per_key == NULL)
@@ -136,11 +141,13 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     struct state *state = state_of(module);
     Py_VISIT(state->key_map);
     Py_VISIT(state->builder);
+    Py_VISIT(state->table);
     Py_VISIT(state->corrupt);
     Py_VISIT(state->filtered);
     Py_VISIT(state->record);
     Py_VISIT(state->columns);
     Py_VISIT(state->consumed);
+    Py_VISIT(state->arrays);
     Py_VISIT(state->crc32c);
     return 0;
 }
@@ -150,11 +157,13 @@ static int clear(PyObject *module)
     struct state *state = state_of(module);
     Py_CLEAR(state->key_map);
     Py_CLEAR(state->builder);
+    Py_CLEAR(state->table);
     Py_CLEAR(state->corrupt);
     Py_CLEAR(state->filtered);
     Py_CLEAR(state->record);
     Py_CLEAR(state->columns);
     Py_CLEAR(state->consumed);
+    Py_CLEAR(state->arrays);
     Py_CLEAR(state->crc32c);
     return 0;
 }

@@ -13,15 +13,18 @@
 #define RECORD_FIELDS 5
 #define COLUMNS_FIELDS 8
 #define CONSUMED_FIELDS 9
+#define ARRAYS_FIELDS 25
 
 struct state {
     PyObject *key_map;  /* type */
     PyObject *builder;  /* type */
+    PyObject *table;    /* type */
     PyObject *corrupt;  /* klamm.records.batch.CorruptBatch */
     PyObject *filtered; /* klamm.records.filter.Filtered */
     PyObject *record;   /* klamm.records.decoding.Record */
     PyObject *columns;  /* klamm.records.decoding.Columns */
     PyObject *consumed; /* klamm.records.consuming.ConsumerRecord */
+    PyObject *arrays;   /* klamm.records.columnar.Arrays */
     PyObject *crc32c;   /* klamm.records.checksum.crc32c */
 };
 
@@ -60,6 +63,7 @@ PyObject *named(PyObject *type, Py_ssize_t count, PyObject *const *items);
 
 extern PyType_Spec key_map_spec;
 extern PyType_Spec builder_spec;
+extern PyType_Spec table_spec;
 
 PyObject *add_keys(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *filter_records(PyObject *module, PyObject *args, PyObject *kwargs);
