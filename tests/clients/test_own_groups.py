@@ -192,9 +192,8 @@ class Java:
         self.read: list[tuple[int, int]] = []
         self._group = group
         at = ["--bootstrap-server", group.bootstrap, "--topic", group.topic, "--group-id", group.topic]
-        if "--group-protocol" not in arguments:
-            (folder / "properties").write_text("heartbeat.interval.ms=100\n")
-            at += ["--command-config", str(folder / "properties")]
+        (folder / "properties").write_text("heartbeat.interval.ms=100\n")
+        at += ["--command-config", str(folder / "properties")]
         self._process = tools.start("kafka-verifiable-consumer", *at, *arguments)
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
@@ -297,7 +296,6 @@ async def test_beside_aiokafka(group: Group, protocol: str, theirs: Any, ours_fi
         ("sticky", ("--assignment-strategy", f"{JAVA}StickyAssignor"), False),
         ("cooperative", ("--assignment-strategy", f"{JAVA}CooperativeStickyAssignor"), True),
         ("cooperative", ("--assignment-strategy", f"{JAVA}CooperativeStickyAssignor"), False),
-        ("consumer", ("--group-protocol", "CONSUMER", "--group-remote-assignor", "uniform"), False),
     ],
 )
 async def test_beside_java(
