@@ -210,3 +210,23 @@ async def test_closing_aborts_what_is_open(broker: Broker) -> None:
     async with producer_of(broker, "other") as producer, producer.transaction():
         await producer.send("t", b"1")
     assert await committed(broker) == [b"1"]  # and the reader came to the end: nothing hangs
+
+
+@pytest.mark.klamm(transaction_abort_timed_out_transaction_cleanup_interval_ms=20)
+async def test_a_transaction_that_takes_too_long_is_aborted_by_the_broker(broker: Broker) -> None:
+    async with producer_of(broker, transaction_timeout_ms=100) as producer:
+        await producer.begin()
+        with pytest.raises(BrokerSaid, match="INVALID_PRODUCER_EPOCH"):
+            while True:
+                await producer.send("t", b"too long")
+                await asyncio.sleep(0.01)
+        with pytest.raises(TransactionAborted):
+            await producer.commit()
+        if not producer._transactions().implicit:
+            with pytest.raises(ProducerFenced):  # in the first protocol it cannot be told from being taken over
+                await producer.abort()
+            return
+        await producer.abort()
+        async with producer.transaction():
+            await producer.send("t", b"quick")
+    assert await committed(broker) == [b"quick"]
