@@ -1,8 +1,8 @@
 """Partitions that come and go: the application's callbacks, and what is committed before something is given up.
 
-What goes is held first: the application gets nothing of it any more. Then, in the application's turn, positions are
-committed if that is automatic, and the callback runs, which may commit itself; only then is it given up. What comes is
-given at once and held until its callback runs, which may ask where it begins, and seek in it.
+What goes is held first: the application gets nothing of it any more. When it comes back, what it was given is done, and
+is committed if that is automatic. Then the callback runs, which may commit itself; only then is it given up. What comes
+is given at once and held until its callback runs, which may ask where it begins, and seek in it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,24 @@ class Handover:
         return frozenset(self._states)
 
     async def revoke(self, places: Iterable[TopicPartition]) -> None:
-        """Give these up, as soon as the application is there."""
+        """Give these up, as soon as the application is there. It does not wait for the commit: it can go on with what
+        stays."""
         going = sorted(self.owned.intersection(places))
-        if going:
-            self._hold(going)
-            await self._turns.ask(partial(self.give_up, going))
+        if not going:
+            return
+        self._hold(going)
+        done: dict[TopicPartition, Offset] = {}
+
+        async def look() -> None:
+            done.update(self._positions(going))
+
+        await self._turns.ask(look)
+        if self._is_member():
+            await self._commit_positions(done)
+        if self._listener.lost is None and self._listener.revoked is None:
+            self._drop(going)
+        else:
+            await self._turns.ask(partial(self._tell_gone, going))
 
     async def lose(self, places: Iterable[TopicPartition]) -> None:
         """These are no longer ours: somebody else may read them by now. Nothing can be committed for them."""
@@ -78,12 +91,16 @@ class Handover:
     # In the application's turn.
 
     async def give_up(self, places: list[TopicPartition]) -> None:
-        """Called directly when the application itself ends its membership."""
+        """The same at once, when the application itself ends its membership."""
+        if self._is_member():
+            await self._commit_positions(self._positions(places))
+        await self._tell_gone(places)
+
+    async def _tell_gone(self, places: list[TopicPartition]) -> None:
         if not self._is_member():  # it was thrown out while this waited
             await self._tell_lost(places)
         elif going := self._still(places):
             try:
-                await self._commit_positions()
                 await _call(self._listener.revoked, going)
             finally:
                 self._drop(going)
@@ -92,19 +109,18 @@ class Handover:
         """Without those that went while this waited for its turn: each is told of once."""
         return [place for place in places if place in self._states]
 
-    async def _commit_positions(self) -> None:
-        if self._commit is None:
+    def _positions(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Of states that are kept here: an `unsubscribe` forgets them."""
+        states = [(place, self._states[place]) for place in places if place in self._states]
+        return {place: Offset(*at) for place, state in states if (at := state.position) is not None}
+
+    async def _commit_positions(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        if self._commit is None or not positions:
             return
-        positions = self.positions()
         try:
-            if positions:
-                await self._commit(positions)
+            await self._commit(positions)
         except ClientError as error:
             log.warning("Positions could not be committed before a rebalance; some records come again: %s", error)
-
-    def positions(self) -> dict[TopicPartition, Offset]:
-        """Kept here over an `unsubscribe`, which forgets them."""
-        return {place: Offset(*at) for place, state in self._states.items() if (at := state.position) is not None}
 
     async def _tell_lost(self, places: list[TopicPartition]) -> None:
         listener = self._listener

@@ -348,3 +348,31 @@ async def test_cooperative_members_read_on_through_a_rebalance(broker: Any, read
             assert first.subscriptions.partitions[place] is states[place]
         await first.close()
         await second.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"partition_assignment_strategy": "cooperative-sticky"}, {"group_protocol": "consumer"}],
+    ids=["cooperative", "consumer"],
+)
+async def test_an_application_reads_on_while_what_goes_cannot_be_committed(
+    broker: Any, reader: Any, options: dict[str, Any]
+) -> None:
+    first = await reader(broker.bootstrap, auto_commit_interval_ms=60_000, **options)
+    first.subscribe("t")
+    await until_shared(6, first)
+    read_to(first, 5)
+    broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
+    second = await reader(broker.bootstrap, **options)
+    second.subscribe("t")
+    tries = broker.request_count("OffsetCommit")
+    while broker.request_count("OffsetCommit") < tries + 3:
+        await asyncio.sleep(0.01)
+    assert not first.member.wants_turn
+    assert len(first.mine) == 3, "what stays is not held"
+    broker.clear_faults()
+    await until_shared(6, first, second)
+    places = sorted(second.places)
+    assert await second.member.committed(places) == dict.fromkeys(places, Offset(5))
+    await first.close()
+    await second.close()
