@@ -245,6 +245,15 @@ def test_iterating_and_asking_for_many_may_be_mixed(reading: dict[str, Any], hun
         assert consumer.metrics() and consumer.group_metadata().group_id == reading["group_id"]
 
 
+def test_records_come_as_columns(reading: dict[str, Any], hundred: str) -> None:
+    pytest.importorskip("pyarrow")
+    with Consumer(hundred, **reading) as consumer:
+        assert values(islice(consumer, 5)) == [0, 1, 2, 3, 4]
+        batches = list(consumer.arrow(max_rows=60, timeout_ms=1000))
+        assert max(batch.num_rows for batch in batches) <= 60
+        assert [int(value) for batch in batches for value in batch["value"].to_pylist()] == list(range(5, 100))
+
+
 def test_callbacks_run_in_the_thread_that_reads_and_may_call_the_consumer(
     reading: dict[str, Any], hundred: str
 ) -> None:

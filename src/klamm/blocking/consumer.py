@@ -23,6 +23,8 @@ from klamm.client.consumer import Consumer as AioConsumer
 from klamm.client.errors import Closed
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from klamm.client.cursor import Rest
     from klamm.client.deserializing import AnyDeserializer
     from klamm.client.membership import GroupMetadata, Offset
@@ -137,6 +139,15 @@ class Consumer(Face[Lending]):
     def undecoded(self) -> Iterator[Rest]:
         """What brokers sent, batch by batch, for those who decode it in their own way. Taking it moves the position."""
         return self._each(self._aio.undecoded())
+
+    def arrow(
+        self, *, max_rows: int | None = None, headers: bool = False, timeout_ms: int | None = None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Records as columns, `max_rows` at a time at most: `for batch in consumer.arrow()`. See `klamm.arrow`.
+
+        Each record batch holds what has come, of one partition or several. With `timeout_ms` it ends when nothing came
+        for so long."""
+        return self._each(self._aio.arrow(max_rows=max_rows, headers=headers, timeout_ms=timeout_ms))
 
     def _each(self, items: AsyncIterator[Any]) -> Iterator[Any]:
         while True:
