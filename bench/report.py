@@ -16,6 +16,8 @@ from sections import SECTIONS, Row
 from side import DATA_BYTES, RUN_MS
 from versus import PLACES, SETTINGS, WARM_UP_S
 
+from clients import TITLE as CLIENTS_TITLE
+
 UNITS: dict[str, Callable[[float], str]] = {
     "records/s": lambda v: f"{v / 1e6:.2f}M records/s",
     "bytes/s": lambda v: f"{v / 1e9:.2f} GB/s",
@@ -159,8 +161,8 @@ def today() -> str:
 
 
 def update(path: Path, fresh: dict[str, str]) -> None:
-    """Replace these sections in the file, keep the rest; Kafka's first, then ours, each in the order of the code."""
-    titles = {name: place.title for name, place in PLACES.items()} | TITLES
+    """Replace these sections in the file, keep the rest: Kafka's, the clients', ours, each in the order of the code."""
+    titles = {name: place.title for name, place in PLACES.items()} | TITLES | {"clients": CLIENTS_TITLE}
     old = path.read_text() if path.exists() else ""
     texts = {}
     for piece in re.split(r"(?m)^(?=##? )", old)[1:]:
@@ -170,5 +172,6 @@ def update(path: Path, fresh: dict[str, str]) -> None:
     texts.update(fresh)
     kafka = ["\n" + texts[name] for name in PLACES if name in texts]
     engine = ["\n" + texts[name] for name in SECTIONS if name in texts]
+    clients = ["\n" + texts["clients"]] if "clients" in texts else []
     picture = [PICTURE] if kafka and path.with_name("kafka.png").exists() else []
-    path.write_text("".join([TOP, *([KAFKA_HEAD, *picture, *kafka] if kafka else []), ENGINE_HEAD, *engine]))
+    path.write_text("".join([TOP, *([KAFKA_HEAD, *picture, *kafka] if kafka else []), *clients, ENGINE_HEAD, *engine]))

@@ -3,6 +3,7 @@
     python bench/run.py                      everything, into bench/RESULTS.md (three quarters of an hour)
     python bench/run.py --quick              everything, short rounds, printed only
     python bench/run.py kafka                next to Apache Kafka alone (a quarter of an hour): kafka-one, kafka-both
+    python bench/run.py clients              our client library next to others (five minutes)
     python bench/run.py engine               next to the bare C program alone
     python bench/run.py produce latency      some sections
 
@@ -27,8 +28,10 @@ from harness import BENCH, OUT, Bench
 from report import commit, kafka_text, machine, row_text, section_text, today, update
 from sections import SECTIONS
 
+import clients
+
 GROUPS = {"engine": list(SECTIONS), "kafka": list(versus.PLACES)}
-ALL = [*versus.PLACES, *SECTIONS]
+ALL = [*versus.PLACES, "clients", *SECTIONS]
 KAFKA_ROUNDS, ENGINE_ROUNDS = 3, 5
 
 
@@ -75,7 +78,8 @@ class Run:
             self.bench.rounds = 1 if kafka else 2
         quick = ", quick" if self.chosen.quick else ""
         where = f"{today()}, commit {commit(BENCH)}, {self.bench.rounds} rounds{quick}; {machine()}"
-        text = (self.kafka if kafka else self.engine)(name, f"{where}; load average before: {load:.1f}.")
+        kind = self.kafka if kafka else self.clients if name == "clients" else self.engine
+        text = kind(name, f"{where}; load average before: {load:.1f}.")
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
         if text:
             self.fresh[name] = text
@@ -97,6 +101,21 @@ class Run:
             self.failures += 1
             print(f"{name} stopped: {reason}", file=sys.stderr, flush=True)
         return section_text(name, rows, [note]) if rows else ""
+
+    def clients(self, name: str, note: str) -> str:
+        try:
+            results = clients.measure(self.bench)
+        except Broken as reason:
+            self.failures += 1
+            print(f"{name} stopped: {reason}", file=sys.stderr, flush=True)
+            return ""
+        self.failures += bool(results.notes)
+        text = clients.text(results, f"{note} {clients.versions()}.")
+        print(text, flush=True)
+        caption = f"Klamm's client next to others, one core each, {machine()}, {today()}"
+        if not clients.draw((BENCH if self.writes else OUT) / "clients.png", results, caption):
+            print("no plot: matplotlib is not installed (requirements/bench.txt)", file=sys.stderr, flush=True)
+        return text
 
     def kafka(self, name: str, note: str) -> str:
         try:
