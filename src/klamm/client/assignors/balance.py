@@ -115,11 +115,8 @@ class _Counts:
         while len(settled) < len(self.of):
             source = max((member for member in self.of if member not in settled), key=self.load.__getitem__)
             came_from = self._reach(source, settled)
-            target = self._target(source, came_from)
-            if target is None:
+            if not (self._hand_on(source, came_from) or self._hand_down(source, came_from)):
                 settled.update(came_from)
-            else:
-                self._pass_on(came_from, target)
 
     def _reach(self, source: str, settled: set[str]) -> dict[str, _Hop | None]:
         """All members that a partition of the source's could lead to, nearest first, and by which way."""
@@ -136,25 +133,36 @@ class _Counts:
                         queue.append(other)
         return came_from
 
-    def _target(self, source: str, came_from: Mapping[str, _Hop | None]) -> str | None:
-        """The nearest that has few enough; of several as near, the one with least."""
-        limit = self.load[source] - GAP
-        steps: dict[str, int] = {}
-        best: str | None = None
-        for member, hop in came_from.items():
-            steps[member] = 0 if hop is None else steps[hop.member] + 1
-            if best is not None and steps[member] > steps[best]:
-                break
-            if self.load[member] <= limit and (best is None or self.load[member] < self.load[best]):
-                best = member
-        return best
+    def _hand_on(self, source: str, came_from: Mapping[str, _Hop | None]) -> bool:
+        """Directly, as many as it takes: a member that had everything may face a thousand that have nothing."""
+        near = [member for member, hop in came_from.items() if hop is not None and hop.member == source]
+        heap = [(self.load[member], index) for index, member in enumerate(near)]
+        heapq.heapify(heap)
+        before = self.load[source]
+        while heap and heap[0][0] <= self.load[source] - GAP:
+            index = heap[0][1]
+            hop = came_from[near[index]]
+            assert hop is not None
+            if hop.topic in self.of[source]:
+                self._move(hop, near[index])
+                heapq.heapreplace(heap, (self.load[near[index]], index))
+            else:
+                heapq.heappop(heap)  # perhaps by another topic, the next time
+        return self.load[source] < before
 
-    def _pass_on(self, came_from: Mapping[str, _Hop | None], target: str) -> None:
-        member = target
-        while (hop := came_from[member]) is not None:
-            self._take(hop.member, hop.topic)
-            self._give(member, hop.topic)
-            member = hop.member
+    def _hand_down(self, source: str, came_from: Mapping[str, _Hop | None]) -> bool:
+        """One, by way of others, to the nearest that has few enough."""
+        target = next((member for member in came_from if self.load[member] <= self.load[source] - GAP), None)
+        if target is None:
+            return False
+        while (hop := came_from[target]) is not None:
+            self._move(hop, target)
+            target = hop.member
+        return True
+
+    def _move(self, hop: _Hop, to: str) -> None:
+        self._take(hop.member, hop.topic)
+        self._give(to, hop.topic)
 
 
 def _choose(
