@@ -85,11 +85,13 @@ async def test_an_application_that_stays_away_loses_its_partitions_and_gets_them
 async def test_an_application_that_waits_for_records_for_long_is_not_away(
     broker: Any, reader: Any, options: dict[str, Any]
 ) -> None:
-    one = await reader(broker.bootstrap, max_poll_interval_ms=200, **options)
+    one = await reader(broker.bootstrap, max_poll_interval_ms=800, enable_auto_commit=False, **options)
     one.subscribe("t")
     await until_shared(6, one)
-    generation = one.member.metadata().generation_id
-    await asyncio.sleep(0.6)  # it is about what does not happen
+    generation, turns = one.member.metadata().generation_id, one.member._turns
+    asked = turns.taken
+    while turns.taken < asked + 3:  # whether it is still there
+        await asyncio.sleep(0.02)
     assert one.member.metadata().generation_id == generation
     assert one.kinds() == ["assigned"]
     await one.close()

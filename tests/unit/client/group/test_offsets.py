@@ -109,7 +109,7 @@ async def test_an_epoch_that_went_up_meanwhile_is_no_failure(broker: Any, reader
 async def test_members_get_over_what_heartbeats_tell_them(
     broker: Any, reader: Any, api: str, error: str, lost: bool | None
 ) -> None:
-    one = await reader(broker.bootstrap, session_timeout_ms=500)  # so long does the group wait for who it was
+    one = await reader(broker.bootstrap, session_timeout_ms=1500)  # so long does the group wait for who it was
     one.subscribe("t")
     await until_shared(6, one)
     broker.fail(api, error)
