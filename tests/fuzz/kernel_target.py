@@ -80,6 +80,8 @@ def check_fetched(payload: Any, fields: tuple[int, ...]) -> None:
         record_count=count,
     )
     for data in (_GOOD + batch.seal(header, payload), payload):
+        extent = outcome(native.measure_fetched, data, shift)
+        assert extent == outcome(consuming.measure_fetched, data, shift), extent
         for start, limit in ((0, 100), (base_offset + 1 & (1 << 63) - 1, 100), (0, room)):
             found = native.decode_fetched(data, 0, topic="t", partition=0, start=start, limit=limit)
             pure_one = consuming.decode_fetched(data, 0, topic="t", partition=0, start=start, limit=limit)

@@ -20,7 +20,7 @@ from klamm.records import batch
 from klamm.records.batch import BatchHeader
 from klamm.records.compression import decompress
 from klamm.records.consuming import ConsumerRecord
-from klamm.records.kernel import decode_consumed, decode_fetched
+from klamm.records.kernel import decode_consumed, decode_fetched, measure_fetched
 
 if TYPE_CHECKING:
     from klamm.client.pouring import Pouring
@@ -40,17 +40,12 @@ class Extent(NamedTuple):
 
 def measure(place: TopicPartition, records: Buffer, offset: int) -> Extent:
     """The same offset if there is no whole batch. `BadRecords` if these are no batches at all."""
-    epoch, size = NO_EPOCH, 0
     if len(records) > batch.magic_offset and records[batch.magic_offset] != batch.MAGIC:
         raise BadRecords(f"{place} has records in message format v{records[batch.magic_offset]}; only v2 can be read.")
     try:
-        for position, header in batch.iter_batches(records):
-            size = position + header.size
-            offset = max(offset, header.next_offset)
-            epoch = header.leader_epoch
+        return Extent(*measure_fetched(records, offset))
     except BrokerError as error:
         raise BadRecords(f"{place}: what the broker sent is no batch: {error}.") from error
-    return Extent(size, offset, epoch)
 
 
 class Rest(NamedTuple):

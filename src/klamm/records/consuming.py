@@ -1,8 +1,7 @@
 """Records as a consumer's application gets them: with everything that is known of each in one tuple.
 
-This is the pure twin of `decode_consumed` and `decode_fetched` in `klamm.records._native`; `klamm.records.kernel` picks
-one of the two. The first takes the payload of one batch, as `klamm.records.decoding` does; the second the bytes of a
-fetch, and what is simple in them.
+This is the pure twin of its part of `klamm.records._native`; `klamm.records.kernel` picks one of the two.
+`decode_consumed` takes the payload of one batch, as `klamm.records.decoding` does; the others the bytes of a fetch.
 """
 
 from __future__ import annotations
@@ -117,3 +116,15 @@ def _decode_plain(
         leader_epoch=header.leader_epoch,
         start=start,
     )
+
+
+def measure_fetched(data: Buffer, offset: int) -> tuple[int, int, int]:
+    """How far the bytes of a fetch go: where the last whole batch ends, the offset behind it (or `offset`, if that is
+    higher), and its leader epoch, -1 if there is none. Looks at headers only; CorruptBatch if they make no sense."""
+    size, epoch = 0, -1
+    for position, header in batch.iter_batches(data):
+        check_base(header.base_offset, max(header.last_offset_delta, 0))
+        size = position + header.size
+        offset = max(offset, header.next_offset)
+        epoch = header.leader_epoch
+    return size, offset, epoch

@@ -28,6 +28,7 @@ __all__ = [
     "filter_records",
     "implementation",
     "keyless",
+    "measure_fetched",
     "murmur2",
     "read_headers",
     "spread",
@@ -48,13 +49,14 @@ try:
         encode_payload,
         filter_records,
         keyless,
+        measure_fetched,
         murmur2,
         spread,
     )
 except ImportError:
     from klamm.records.building import Builder, murmur2, spread
     from klamm.records.columnar import Table
-    from klamm.records.consuming import decode_consumed, decode_fetched
+    from klamm.records.consuming import decode_consumed, decode_fetched, measure_fetched
     from klamm.records.decoding import decode_columns, decode_payload
     from klamm.records.encoding import encode_payload
     from klamm.records.filter import KeyMap, add_keys, filter_records, keyless

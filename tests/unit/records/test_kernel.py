@@ -40,6 +40,7 @@ FUNCTIONS = (
     "decode_columns",
     "decode_consumed",
     "decode_fetched",
+    "measure_fetched",
     "encode_payload",
 )
 
@@ -346,6 +347,21 @@ def test_plain_batches_are_decoded_together_up_to_one_that_is_not(kernel: Any) -
     assert kernel.decode_fetched(first, 0, **where, start=0, limit=0) == ([], 0)
     for pos in (-1, len(first) + 1):
         assert kernel.decode_fetched(first, pos, **where, start=0, limit=9) == ([], pos)
+
+
+def test_how_far_fetched_bytes_go_is_read_from_headers(kernel: Any) -> None:
+    records = [Record(i, 0, None, b"") for i in range(9)]
+    first, second = fetched(records[:3], leader_epoch=4), fetched(records[5:], leader_epoch=7, codec=1)
+    assert kernel.measure_fetched(b"", 5) == (0, 5, -1)
+    assert kernel.measure_fetched(memoryview(first), 0) == (len(first), 3, 4)
+    assert kernel.measure_fetched(first + second, 0) == (len(first + second), 9, 7)
+    assert kernel.measure_fetched(first + second, 11) == (len(first + second), 11, 7)
+    for cut in (1, 60, 61, len(second) - 1):
+        assert kernel.measure_fetched(first + second[:cut], 0) == (len(first), 3, 4)
+    far = batch.read_header(first)._replace(base_offset=(1 << 63) - 2)
+    for bad in (bytes(70), batch.seal(far, b"")):
+        with pytest.raises(CorruptBatch):
+            kernel.measure_fetched(first + bad, 0)
 
 
 def test_records_that_do_not_add_up_leave_their_batch_to_others(kernel: Any) -> None:

@@ -1,4 +1,4 @@
-/* decode_consumed, decode_fetched: the native side of klamm.records.consuming, which says what they do. */
+/* decode_consumed, decode_fetched, measure_fetched: the native side of klamm.records.consuming, which says what they do. */
 
 #include "decode.h"
 
@@ -228,4 +228,33 @@ PyObject *decode_fetched(PyObject *module, PyObject *args, PyObject *kwargs)
     PyObject *found = going < 0 ? NULL : Py_BuildValue("(On)", records, pos);
     Py_XDECREF(records);
     return found;
+}
+
+PyObject *measure_fetched(PyObject *module, PyObject *args)
+{
+    Py_buffer data;
+    long long offset;
+    if (!PyArg_ParseTuple(args, "y*L:measure_fetched", &data, &offset))
+        return NULL;
+    struct head head;
+    enum damage wrong = SOUND;
+    Py_ssize_t pos = 0;
+    int32_t epoch = -1;
+    while (data.len - pos >= HEADER_BYTES) {
+        read_head((const uint8_t *)data.buf + pos, &head);
+        if (head.length < HEADER_BYTES - PREFIX_BYTES)
+            wrong = BAD_LENGTH;
+        else if (head.length > data.len - pos - PREFIX_BYTES)
+            break; /* a partial one */
+        else
+            wrong = check_base(head.base_offset, head.last_delta);
+        if (wrong)
+            break;
+        int64_t after = head.base_offset + head.last_delta + 1;
+        offset = after > offset ? after : offset;
+        epoch = head.leader_epoch;
+        pos += head.length + PREFIX_BYTES;
+    }
+    PyBuffer_Release(&data);
+    return wrong ? refuse(module, wrong) : Py_BuildValue("(nLi)", pos, offset, (int)epoch);
 }

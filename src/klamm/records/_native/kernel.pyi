@@ -7,6 +7,7 @@ from klamm.records.building import spread as spread
 from klamm.records.columnar import Table as Table
 from klamm.records.consuming import decode_consumed as decode_consumed
 from klamm.records.consuming import decode_fetched as decode_fetched
+from klamm.records.consuming import measure_fetched as measure_fetched
 from klamm.records.decoding import decode_columns as decode_columns
 from klamm.records.decoding import decode_payload as decode_payload
 from klamm.records.encoding import encode_payload as encode_payload

@@ -71,6 +71,7 @@ static PyMethodDef functions[] = {
     {"decode_columns", WITH_KEYWORDS(decode_columns), NULL},
     {"decode_consumed", WITH_KEYWORDS(decode_consumed), NULL},
     {"decode_fetched", WITH_KEYWORDS(decode_fetched), NULL},
+    {"measure_fetched", measure_fetched, METH_VARARGS, NULL},
     {"encode_payload", WITH_KEYWORDS(encode_payload), NULL},
     {"spread", WITH_KEYWORDS(spread), NULL},
     {"murmur2", murmur2, METH_O, NULL},

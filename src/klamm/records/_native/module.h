@@ -71,6 +71,7 @@ PyObject *keyless(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_consumed(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *decode_fetched(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *measure_fetched(PyObject *module, PyObject *args);
 PyObject *decode_columns(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *encode_payload(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *spread(PyObject *module, PyObject *args, PyObject *kwargs);
