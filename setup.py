@@ -27,10 +27,11 @@ kernel = Extension(
             "keymap",
             "module",
             "records",
+            "rows",
             "table",
         )
     ],
-    depends=[f"{FOLDER}/{name}.h" for name in ("decode", "keymap", "module", "out", "records")],
+    depends=[f"{FOLDER}/{name}.h" for name in ("decode", "keymap", "module", "out", "records", "rows")],
     define_macros=[("Py_LIMITED_API", "0x030B0000")],
     py_limited_api=True,
     optional=WANTED != "required",
