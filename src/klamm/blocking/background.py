@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -24,7 +25,9 @@ from klamm.client.errors import ClientError, Closed
 T = TypeVar("T")
 
 EXIT_LIMIT_S: Final = 10.0
-"""How long the end of the interpreter waits for a client that nobody has closed."""
+"""How long a program that ends waits for a client to close."""
+
+log = logging.getLogger("klamm.client")
 
 
 class _Step(NamedTuple):
@@ -213,10 +216,9 @@ class Background:
 
     async def _close_in_time(self) -> None:
         try:
-            async with asyncio.timeout(EXIT_LIMIT_S):
-                await self._close()
-        except (ClientError, TimeoutError) as error:
-            log_unclosed(self._what, error)
+            await in_time(self._close, self._what)
+        except ClientError as error:
+            log.warning("Closing a %s: %s", self._what, error)
         finally:
             with self._lock:
                 self._is_ending = True
@@ -229,8 +231,10 @@ class Background:
             self._thread.join(EXIT_LIMIT_S + 1)
 
 
-def log_unclosed(what: str, error: Exception) -> None:
-    import logging
-
-    reason = str(error) or f"not within {EXIT_LIMIT_S:g} s"
-    logging.getLogger("klamm.client").warning("A %s could not be closed properly: %s", what, reason)
+async def in_time(close: Callable[[], Awaitable[None]], what: str) -> None:
+    """Close, but not for ever: the program is about to end."""
+    try:
+        async with asyncio.timeout(EXIT_LIMIT_S):
+            await close()
+    except TimeoutError:
+        log.warning("A %s could not be closed properly within %g s.", what, EXIT_LIMIT_S)

@@ -10,7 +10,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from klamm.blocking.background import Background
+from klamm.blocking.background import Background, in_time
 from klamm.client.errors import ClientError, Closed
 
 P = ParamSpec("P")
@@ -49,7 +49,7 @@ class Face(Generic[C]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._leave(self._client.close, kind)
 
     def start(self) -> None:
         """Connect. `NotReachable` if no broker is to be found."""
@@ -70,6 +70,11 @@ class Face(Generic[C]):
     def close(self) -> None:
         """Do what is still to be done, and end. Closing twice is fine."""
         self._close(self._client.close)
+
+    def _leave(self, close: Callable[[], Awaitable[None]], kind: type[BaseException] | None) -> None:
+        """The end of a `with` block. Who presses Ctrl-C does not want to wait for a broker that does not answer."""
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        self._close(partial(in_time, close, self.what) if interrupted else close)
 
     def _close(self, work: Callable[[], Awaitable[None]]) -> None:
         with self._opening:

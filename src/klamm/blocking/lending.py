@@ -39,9 +39,11 @@ class Lending:
 
     def one(self) -> ConsumerRecord | None:
         """The next of those that are here."""
-        if self.is_due:
+        client = self.client
+        group = client._group
+        if group is not None and group.wants_turn and self.is_due:
             return None
-        self.client.subscriptions.polls += 1  # a sign of life for the group: no harm if it meets one from the loop
+        client.subscriptions.polls += 1  # a sign of life for the group: no harm if it meets one from the loop
         return self.lent.one()
 
     def many(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:

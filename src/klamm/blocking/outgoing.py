@@ -23,6 +23,7 @@ from klamm.client.producer import Producer as AioProducer
 MAX_RECORDS: Final = 1000
 MAX_BYTES: Final = 1 << 20
 """How much may wait in the queue; as much again may be on its way out of it."""
+_SIZED: Final = (bytes, bytearray, str)
 
 
 class Record(NamedTuple):
@@ -36,7 +37,8 @@ class Record(NamedTuple):
     @property
     def size(self) -> int:
         """As far as that is known before it is serialized."""
-        return sum(len(part) for part in (self.key, self.value) if isinstance(part, (bytes, bytearray, str)))
+        key, value = self.key, self.value
+        return (len(value) if isinstance(value, _SIZED) else 0) + (len(key) if isinstance(key, _SIZED) else 0)
 
 
 class Delivery:

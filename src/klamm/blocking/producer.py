@@ -60,7 +60,7 @@ class Producer(Face[Outgoing]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close(abort=kind is not None)
+        self._leave(partial(self._client.close, abort=kind is not None), kind)
 
     def close(self, *, abort: bool = False) -> None:
         """Write what is there, then end; with `abort`, give it up. A transaction that is open is aborted."""
