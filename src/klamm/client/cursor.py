@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from klamm.client.deserializing import Deserializing
 from klamm.client.errors import BadRecords, ClientError
 from klamm.client.fetching import Aborted, Answer
-from klamm.client.subscription import NO_EPOCH, PartitionState
+from klamm.client.subscription import PartitionState
 from klamm.core.env import Buffer
 from klamm.core.errors import BrokerError
 from klamm.core.ids import TopicPartition
