@@ -319,12 +319,11 @@ def test_a_slow_application_gives_back_what_the_group_wants(
             waiting = threading.Event()
             while not group.wants_turn:
                 waiting.wait(0.01)
-            seen += values(record for records in first.getmany(timeout_ms=10_000).values() for record in records)
-            if len(first.assignment()) == 2:
-                first.getmany(timeout_ms=1000)
-            assert len(first.assignment()) == 1
+            while len(first.assignment()) != 1:
+                some = first.getmany(1, timeout_ms=100)
+                seen += values(record for records in some.values() for record in records)
     joined.join()
-    assert seen == sorted(set(seen))
+    assert seen == sorted(set(seen)) and len(seen) < 50
 
 
 def test_topics_are_made_and_described(options: dict[str, Any]) -> None:
