@@ -146,6 +146,7 @@ class Offsets:
                 if code in _NO_MEMBER:
                     raise CommitFailed(code, self._group_id)
                 said = BrokerSaid(code, str(place))
+                said.topic, said.partition = place
                 if code is ErrorCode.STALE_MEMBER_EPOCH:
                     if self._identity().generation_id <= 0:
                         raise CommitFailed(code, self._group_id)
@@ -201,19 +202,21 @@ class Offsets:
         for topic in group.topics:
             for partition in topic.partitions:
                 place = TopicPartition(topic.name, partition.partition_index)
-                self._check(error_code(partition.error_code), str(place))
+                self._check(error_code(partition.error_code), str(place), place)
                 if partition.committed_offset >= 0:
                     found[place] = Offset(
                         partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""
                     )
         return found
 
-    def _check(self, code: ErrorCode, about: str) -> None:
+    def _check(self, code: ErrorCode, about: str, place: TopicPartition | None = None) -> None:
         if code is ErrorCode.NONE:
             return
         if code in _FIND_AGAIN:
             self._coordinator.forget()
         said = BrokerSaid(code, about)
+        if place is not None:
+            said.topic, said.partition = place
         if code in _OTHER_EPOCH or code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
             said.retriable = True  # the member's next heartbeat tells it who it is, the transaction's end which offset
         raise said

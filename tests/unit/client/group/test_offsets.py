@@ -48,6 +48,7 @@ async def test_what_does_not_help_is_raised_with_the_partition(broker: Any, read
     with pytest.raises(BrokerSaid, match="t-0") as caught:
         await one.member.commit({PLACES[0]: Offset(4, metadata="x" * 5000)})
     assert caught.value.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert (caught.value.topic, caught.value.partition) == PLACES[0]
     with pytest.raises(TimedOut, match="Committing"):
         await one.member.commit({TopicPartition("no such topic", 0): Offset(1)})
     await one.close()
