@@ -80,6 +80,7 @@ async def test_bulk_arrives_whole_and_its_pieces_say_where(fake: Fake, keyed: bo
         await producer.send_many("t", values, keys=keys, timestamps_ms=77, on_batch=told.append)
         await producer.flush()
         assert sum(result.size for result in told) == 10_000
+        assert producer._ready().records.memory.used == 0
     assert sorted(all_values(logs)) == sorted(values)  # type: ignore[type-var]
     assert {record.timestamp for log in logs.logs for record in log.records} == {77}
     for partition, log in enumerate(logs.logs):
@@ -164,10 +165,29 @@ async def test_bulk_waits_for_room(fake: Fake) -> None:
         for _ in range(20):
             await asyncio.sleep(0)
         assert not sending.done()
-        assert producer._ready().records.memory.used < 20_000 + 1000
+        held = sum(batch.size for batch in producer._ready()._pending())
+        assert producer._ready().records.memory.used <= held < 22_000 + 1000  # with the headers of some 20 batches
         gate.set()
         await sending
     assert len(logs.values()) == 5000
+
+
+async def test_bulk_that_is_too_large_for_the_broker_is_cut_and_its_pieces_are_told_of(fake: Fake) -> None:
+    logs = FakeLogs(await fake())
+    logs.max_batch_bytes = 150
+    values = [b"%02d" % number * 5 for number in range(30)]
+    first: list[BatchResult] = []
+    second: list[BatchResult] = []
+    async with producing(logs, batch_size=1000, linger_ms=100_000) as producer:
+        await producer.send_many("t", values[:13], on_batch=first.append)
+        await producer.send_many("t", values[13:], on_batch=second.append)
+        await producer.flush()
+        assert producer._ready().records.memory.used == 0
+    assert logs.values() == values
+    for told, begin, count in ((first, 0, 13), (second, 13, 17)):
+        assert sum(result.size for result in told) == count
+        ends = [result.base_offset + result.size for result in told]
+        assert [begin, *ends[:-1]] == [result.base_offset for result in told]
 
 
 async def test_what_bulk_could_not_write_is_raised_where_it_is_waited_for(fake: Fake) -> None:
