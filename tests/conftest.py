@@ -16,8 +16,10 @@ from support.process import BrokerProcess
 from support.tools import unavailable
 
 # The same examples every time, so that a run says something of the change at hand; new ones come with the long runs.
-settings.register_profile("fixed", derandomize=True)
-settings.load_profile("default" if "KLAMM_SOAK_SEEDS" in os.environ else "fixed")
+# No deadline either way: no test depends on speed.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("new", deadline=None)
+settings.load_profile("new" if "KLAMM_SOAK_SEEDS" in os.environ else "fixed")
 
 
 @pytest.fixture(scope="session")

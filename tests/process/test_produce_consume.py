@@ -151,7 +151,7 @@ def test_a_reader_that_has_had_enough_is_no_error(broker: BrokerProcess, klamm: 
         (["produce", "x", "-z", "rar"], 2, "'rar' is not one of"),
         (["consume", "x", "--from", "yesterday"], 2, "is neither beginning, end"),
         (["consume", "x", "-f", "%q"], 2, "%q is no part of a format"),
-        (["consume", "x", "-X", "security.protocol=SSL"], 2, "not supported yet"),
+        (["consume", "x", "-X", "security.protocol=SSL"], 1, "Is this the listener for TLS?"),
         (["consume", "x", "-b", "127.0.0.1:1"], 1, "127.0.0.1:1: connection refused"),
     ],
 )

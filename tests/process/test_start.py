@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from support.process import BrokerProcess
 
@@ -223,19 +223,3 @@ def test_a_damaged_partition_does_not_stop_the_others(
         assert partitions[0].error.code() == KafkaError.LEADER_NOT_AVAILABLE and partitions[1].error is None
     assert broker.stop() == 0
     assert any("klamm log repair" in line and "t-0" in line for line in broker.errors), broker.errors
-
-
-def test_a_topic_that_will_not_be_compacted_is_told_of_when_it_is_made_and_at_the_start(
-    start_broker: Callable[..., BrokerProcess], tmp_path: Path
-) -> None:
-    broker = start_broker(tmp_path / "data")
-    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
-    topics = [NewTopic("squeezed", 3, config={"cleanup.policy": "compact"}), NewTopic("plain", 3)]
-    for made in admin.create_topics(topics).values():
-        made.result(30)
-    broker.stop()
-    again = start_broker(tmp_path / "data")
-    again.stop()
-    for run in (broker, again):
-        (line,) = [line for line in run.errors if "compact" in line]
-        assert "squeezed" in line
