@@ -28,13 +28,10 @@ class Delivery(NamedTuple):
         return self.result().__await__()
 
     async def result(self) -> RecordMetadata:
-        batch, number, timestamp = self
+        batch, number = self._place()
         while (outcome := batch.outcome) is None:
-            if batch.halves is None:
-                await batch.wait()
-            else:
-                first, second = batch.halves
-                batch, number = (first, number) if number < first.count else (second, number - first.count)
+            await batch.wait()
+            batch, number = self._place()
         if isinstance(outcome, ClientError):
             raise outcome.with_traceback(None)  # the same object for everybody: it must not collect their frames
         offset = outcome.base_offset
@@ -43,10 +40,18 @@ class Delivery(NamedTuple):
             outcome.topic,
             outcome.partition,
             offset if offset < 0 else offset + number,
-            timestamp if stamped < 0 else stamped,
+            self.timestamp if stamped < 0 else stamped,
         )
+
+    def _place(self) -> tuple[Batch, int]:
+        """Where in which batch it is now: batches may be cut in two on their way."""
+        batch, number, _ = self
+        while batch.halves is not None:
+            first, second = batch.halves
+            batch, number = (first, number) if number < first.count else (second, number - first.count)
+        return batch, number
 
     @property
     def done(self) -> bool:
         """Whether awaiting it would not wait."""
-        return self.batch.outcome is not None
+        return self._place()[0].outcome is not None

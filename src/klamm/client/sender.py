@@ -158,13 +158,15 @@ class Sender(Sending):
 
     async def close(self, *, abort: bool = False) -> None:
         """Flush and end; with `abort` give up what is not written."""
-        if not self._closed and not abort:
-            await self.flush()
-        self._closed = True
-        await self._driver.close()
-        for batch in list(self._pending()):
-            batch.fail(Closed("The producer was closed before this was written."))
-        self.records.memory.end()
+        try:
+            if not self._closed and not abort:
+                await self.flush()
+        finally:  # also for one who does not wait that long
+            self._closed = True
+            await self._driver.close()
+            for batch in list(self._pending()):
+                batch.fail(Closed("The producer was closed before this was written."))
+            self.records.memory.end()
 
     async def _find_topic(self, name: str) -> Topic:
         limit_ms = min(CREATION_WAIT_MS, self._config.max_block_ms)

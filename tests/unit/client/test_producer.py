@@ -348,6 +348,19 @@ async def test_who_waits_for_room_hears_that_the_producer_was_closed(fake: Fake)
         await sending
 
 
+async def test_a_close_that_nobody_waits_for_to_the_end_ends_all_the_same(fake: Fake) -> None:
+    logs = FakeLogs(await fake())
+    logs.brokers[0].on(ProduceRequest, lambda request, version: None)
+    producer = Producer(bootstrap_servers=f"127.0.0.1:{logs.brokers[0].port}", **QUICK)
+    await producer.start()
+    delivery = await producer.send_soon("t", b"1")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await producer.close()
+    with pytest.raises(Closed):
+        await delivery
+
+
 async def test_without_a_batch_size_every_record_travels_alone(fake: Fake) -> None:
     logs = FakeLogs(await fake())
     async with producing(logs, batch_size=0) as producer:

@@ -88,6 +88,7 @@ async def test_a_batch_that_is_too_large_for_the_broker_is_cut_in_two(fake: Fake
         too_large = await sender.put("t", b"x" * 200)
         behind = await sender.put("t", b"behind")
         assert [(await delivery.result()).offset for delivery in deliveries] == list(range(30))
+        assert all(delivery.done for delivery in deliveries)
         with pytest.raises(BrokerSaid) as caught:
             await too_large.result()
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
