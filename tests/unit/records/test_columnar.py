@@ -304,6 +304,20 @@ def test_what_was_taken_is_nobody_elses(table_type: Any) -> None:
     assert (bytes(first.value_data), bytes(second.value_data)) == (b"first", b"other")
 
 
+def test_memory_comes_back_only_when_nobody_has_it(table_type: Any) -> None:
+    table, kept = table_type(), []
+    for number in range(50):
+        records = [Record(i, number, b"%d" % number * i, b"%d/%d" % (number, i)) for i in range(number % 7 + 1)]
+        add(table, records)
+        found = table.take()
+        if number % 3:
+            kept.append((memoryview(found.value_data), bytes(found.value_data), found if number % 2 else None))
+        assert rows_of(found) == expected(records)
+        del found
+    for view, before, _ in kept:
+        assert view == before
+
+
 def test_a_payload_that_changes_meanwhile_gives_nonsense_at_most() -> None:
     """The native one lets go of the interpreter lock. What comes out may be wrong; nothing else may happen."""
     try:

@@ -11,11 +11,14 @@
 
 #define MAX_COLUMN_BYTES ((size_t)INT32_MAX) /* bounds are numbers of 32 bits */
 #define FIRST_ROOM 64
+#define SPARES 2 /* who takes one table after another still has the last when the next is filled */
+#define MAX_SPARE_BYTES (8 << 20)
 #define COUNTS (ARRAYS_FIELDS - COLUMNS)
 
 struct table {
     PyObject_HEAD
     PyObject *memory[COLUMNS]; /* bytearrays; NULL before the first payload */
+    PyObject *spare[SPARES][COLUMNS]; /* what was handed out last; ours again when nobody else has it any more */
     uint8_t *data[COLUMNS];
     size_t room[COLUMNS]; /* without memory: what the last one had in use */
     struct filled filled;
@@ -25,13 +28,38 @@ struct table {
     bool busy; /* with a payload, and has let go of the interpreter lock */
 };
 
+/* Memory for a column: some that is no longer used, because pages that are new to the process cost more than writing
+ * them, or a new bytearray. */
+static PyObject *find_memory(struct table *table, enum column column, size_t room)
+{
+    for (int i = 0; i < SPARES; i++) {
+        PyObject *spare = table->spare[i][column];
+        if (spare != NULL && Py_REFCNT(spare) == 1) {
+            table->spare[i][column] = NULL;
+            if (PyByteArray_Resize(spare, (Py_ssize_t)room) == 0)
+                return spare;
+            Py_DECREF(spare);
+            return NULL;
+        }
+    }
+    return PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)room);
+}
+
+static void keep_spare(struct table *table, enum column column, size_t used)
+{
+    Py_XDECREF(table->spare[SPARES - 1][column]);
+    for (int i = SPARES - 1; i > 0; i--)
+        table->spare[i][column] = table->spare[i - 1][column];
+    table->spare[0][column] = used <= MAX_SPARE_BYTES ? Py_NewRef(table->memory[column]) : NULL;
+}
+
 static bool make_room(struct table *table, enum column column, size_t bytes)
 {
     size_t room = table->room[column];
     if (table->memory[column] == NULL) {
         room = room < bytes ? bytes : room;
         room = room < FIRST_ROOM ? FIRST_ROOM : room;
-        table->memory[column] = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)room);
+        table->memory[column] = find_memory(table, column, room);
         if (table->memory[column] == NULL)
             return false;
         memset(PyByteArray_AsString(table->memory[column]), 0, 4); /* the bound in front of all others */
@@ -151,6 +179,7 @@ static PyObject *table_take(PyObject *self, PyObject *nothing)
         items[i] = PyLong_FromSize_t(counts[i]);
     for (int i = 0; i < COLUMNS; i++) {
         cut = PyByteArray_Resize(table->memory[i], (Py_ssize_t)used[i]) == 0 && cut;
+        keep_spare(table, (enum column)i, used[i]);
         items[COUNTS + i] = table->memory[i];
         table->memory[i] = NULL;
         table->room[i] = used[i];
@@ -179,8 +208,11 @@ static PyObject *table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void table_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    for (int i = 0; i < COLUMNS; i++)
+    for (int i = 0; i < COLUMNS; i++) {
         Py_XDECREF(((struct table *)self)->memory[i]);
+        for (int j = 0; j < SPARES; j++)
+            Py_XDECREF(((struct table *)self)->spare[j][i]);
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
