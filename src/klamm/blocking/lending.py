@@ -76,22 +76,28 @@ class Lending:
                 self.client.seek(place, at)
 
     def seek(self, partition: tuple[str, int], offset: int | Offset) -> None:
+        """Go on from this offset. With the leader epoch that belongs to it (`committed` has it) it is noticed if the
+        log was cut there since."""
         self.client.seek(partition, offset)
         self.lent.drop([partition])
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Of these partitions, or of all. The offset is looked up in the background."""
         self.client.seek_to_beginning(*partitions)
         self.lent.drop(partitions or None)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Of these partitions, or of all: only what comes from now on."""
         self.client.seek_to_end(*partitions)
         self.lent.drop(partitions or None)
 
     async def position(self, partition: tuple[str, int]) -> int:
+        """The offset of the next record that the application gets; waits until it is known where that is."""
         at = self.lent.positions().get(TopicPartition(*partition))
         return await self.client.position(partition) if at is None else at.offset
 
     def lag(self, partition: tuple[str, int]) -> int | None:
+        """How many offsets there are behind the position; None until something was fetched."""
         lag = self.client.lag(partition)
         at = self.lent.positions().get(TopicPartition(*partition))
         if lag is None or at is None:
@@ -118,14 +124,17 @@ class Lending:
         self.client.subscribe(topics, pattern=pattern, **ours)
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions, and only these, without sharing them with anybody."""
         self._give_back()
         self.client.assign(partitions)
 
     def unsubscribe(self) -> None:
+        """Read nothing, and leave the group."""
         self._give_back()
         self.client.unsubscribe()
 
     def pause(self, *partitions: tuple[str, int]) -> None:
+        """Give out nothing of these until `resume`; positions stay."""
         self.client.pause(*partitions)
         self._give_back(partitions)
 
