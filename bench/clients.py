@@ -312,10 +312,10 @@ def draw(path: Path, results: Results, caption: str) -> bool:
     except ImportError:
         return False
     kinds = {kind.what: [(kind, line) for line in kind.lines] for kind in KINDS if kind.what in DRAWN}
-    kinds[DRAWN[1]] += kinds.pop(DRAWN[2])  # both are records, in the same unit
+    kinds[DRAWN[1]] += kinds.pop(DRAWN[2])  # in one panel: both are records that are read
     figure, grid = pyplot.subplots(2, 2, figsize=(12, 5.6), height_ratios=[7, 4], layout="constrained")
     for axes, (title, bars) in zip(grid.flat, kinds.items(), strict=True):
-        panel(axes, results, title, [bar for bar in bars if results.of(*bar)])
+        panel(axes, results, title.removesuffix(" as objects"), [bar for bar in bars if results.of(*bar)])
     figure.suptitle(caption, fontsize=10)
     figure.savefig(path, dpi=110, metadata={"Software": None})
     return True
