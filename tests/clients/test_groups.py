@@ -129,8 +129,8 @@ class KafkaPython:
         )
 
     def poll(self) -> None:
-        """For a shorter time than a join takes: kafka-python then joins again, over the same connection, and must find the
-        rebalance over, not begin another one."""
+        """For a shorter time than a join takes: kafka-python then joins again, over the same connection, and must find
+        the rebalance over, not begin another one."""
         for records in self.consumer.poll(timeout_ms=20).values():
             self.values += [record.value for record in records]
 
