@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from klamm.client.errors import ClientError, Closed
@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 EXIT_LIMIT_S: Final = 10.0
 """How long a program that ends waits for a client to close."""
+LOOK_S: Final = 0.5
+"""A Ctrl-C in the moment before a thread begins to wait does not wake it: so it looks now and then."""
 
 log = logging.getLogger("klamm.client")
 
@@ -74,6 +76,7 @@ class _Call(Generic[T]):
     # On the loop.
 
     def begin(self, work: Callable[[], Awaitable[T]]) -> None:
+        assert not self.is_over
         self._task = self._loop.create_task(self._run(work))
         self._task.add_done_callback(self._finished)  # also told of a task that never got to run
 
@@ -81,8 +84,10 @@ class _Call(Generic[T]):
         _CALL.set(self)
         return await work()
 
-    def _finished(self, _: asyncio.Task[T]) -> None:
+    def _finished(self, task: asyncio.Task[T]) -> None:
         self.is_over = True
+        if not task.cancelled():
+            task.exception()  # has been seen, also if the thread is gone by now
         self._steps.put(None)
 
     async def ask(self, function: Callable[[], Any]) -> Any:
@@ -90,15 +95,18 @@ class _Call(Generic[T]):
         self._steps.put(step)
         return await step.answer
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
+        """Nobody waits for it any more."""
         self.is_over = True
-        assert self._task is not None  # `begin` was queued before
-        self._task.cancel()
+        if self._task is None:  # the thread did not even get to ask for it
+            self._steps.put(None)
+        else:
+            self._task.cancel()
 
     # In the thread.
 
     def wait(self) -> T:
-        while (step := self._steps.get()) is not None:
+        while (step := self._next()) is not None:
             step.run()
         assert self._task is not None
         try:
@@ -106,14 +114,17 @@ class _Call(Generic[T]):
         except asyncio.CancelledError:
             raise Closed("The client was closed meanwhile.") from None
 
-    def give_up(self) -> None:
-        """Cancel it, and wait until it has ended."""
-        try:
-            self._loop.call_soon_threadsafe(self._abandon)
-        except RuntimeError:
-            return  # the loop has ended, and with it the task
-        while (step := self._steps.get()) is not None:
+    def settle(self) -> None:
+        """Wait until what was abandoned has ended."""
+        while (step := self._next()) is not None:
             step.refuse()
+
+    def _next(self) -> _Step | None:
+        while True:
+            try:
+                return self._steps.get(timeout=LOOK_S)
+            except Empty:
+                pass
 
 
 _CALL: ContextVar[_Call[Any] | None] = ContextVar("klamm_call", default=None)
@@ -165,13 +176,22 @@ class Background:
                 "Let another thread do that.",
             )
         call: _Call[T] = _Call(self._loop)
-        self.soon(call.begin, work)
         try:
+            self.soon(call.begin, work)
             return call.wait()
-        except BaseException:
-            if not call.is_over:
-                call.give_up()
+        except Exception:
             raise
+        except BaseException:  # Ctrl-C, at any moment
+            self._give_up(call)
+            raise
+
+    def _give_up(self, call: _Call[Any]) -> None:
+        if not call.is_over:
+            try:
+                self.soon(call.abandon)
+            except Closed:
+                return  # all that is there is being cancelled anyway
+            call.settle()
 
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have this called on the loop, in the order of these calls."""

@@ -5,7 +5,8 @@
             print(record.topic, record.partition, record.offset, record.value)
 
 Threads may share one: each record goes to one of them. Callbacks of rebalances run in the thread that waits for
-records (those after `unsubscribe`, in one of the background), and may call the consumer. Deserializers run in the background: they must not.
+records (after `unsubscribe`, when none may be waiting, in one of their own), and may call the consumer. Deserializers
+run in the background: they must not.
 """
 
 from __future__ import annotations
