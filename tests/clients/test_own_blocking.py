@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -314,7 +315,12 @@ def test_a_slow_application_gives_back_what_the_group_wants(
         group = first._aio._group
         assert group is not None
         with second:
-            joined = threading.Thread(target=second.getmany, kwargs={"timeout_ms": 30_000})
+
+            def join() -> None:
+                with suppress(Closed):  # when the test is over
+                    second.getmany(timeout_ms=30_000)
+
+            joined = threading.Thread(target=join)
             joined.start()
             waiting = threading.Event()
             while not group.wants_turn:
