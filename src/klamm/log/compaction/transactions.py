@@ -20,7 +20,7 @@ class Transactions:
     __slots__ = ("_aborted", "_coming", "_committed")
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        """`aborted` are all that overlap with the offsets of the round."""
+        """`aborted` are all that overlap with the offsets that will be gone through, and none that ended before."""
         self._coming = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}  # under way, by producer; whether a batch was met
         self._committed: set[int] = set()  # producers of whose current transaction a batch was met

@@ -148,11 +148,12 @@ class _Round:
     def _note_keys(self) -> Generator[Progress, None, int]:
         """Returns the offset below which all of them are noted: the end of the dirty part, unless the map is full."""
         task = self._task
-        transactions = Transactions(self._aborted)
+        dirty = [source for source in task.sources if source.next_offset > task.first_dirty]
+        begin = dirty[0].base_offset if dirty else task.first_dirty
+        # An aborted transaction from before would not end here, and its producer's later ones would count as aborted.
+        transactions = Transactions(entry for entry in self._aborted if entry.last_offset >= begin)
         end_offset = task.first_dirty
-        for source in task.sources:
-            if source.next_offset <= task.first_dirty:
-                continue
+        for source in dirty:
             for header, batch in self._batches(source):
                 if header.attributes & CONTROL:
                     if (marker := read_marker(header, batch)) is not None:

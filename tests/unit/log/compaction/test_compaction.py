@@ -198,6 +198,27 @@ def test_aborted_records_neither_stay_nor_count(topic: Any) -> None:
     topic.check()
 
 
+@pytest.mark.parametrize("value", ["2", None])
+def test_what_a_producer_commits_counts_although_an_earlier_transaction_of_it_was_aborted(
+    topic: Any, value: str | None
+) -> None:
+    topic.append(("a", "1"))
+    topic.append(("b", "1"), producer=7, transactional=True)
+    topic.end(7, commit=False)
+    topic.roll()
+    topic.compact()
+    topic.append(("a", value), producer=7, transactional=True)
+    topic.end(7, commit=True)
+    for _ in range(2):
+        topic.append(("c", "1"))
+        topic.roll()
+        topic.compact()
+        topic.check()
+        topic.check_is_clean()
+        topic.world.clock.now_ms += 2_000
+    assert pairs(topic) == ([("a", "2")] if value else []) + [("c", "1")]
+
+
 def test_a_marker_goes_in_its_time_once_nothing_of_its_transaction_is_left(topic: Any) -> None:
     for commit in (True, False):
         topic.append(("a", "1"), producer=1, transactional=True)
