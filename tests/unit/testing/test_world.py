@@ -148,3 +148,39 @@ def test_the_end_of_a_world_is_quiet():
 
     with World(0) as world:
         world.run(main(world))
+
+
+def test_a_world_is_buried_without_a_word_from_what_died_in_it():
+    """Tasks of dead processes are closed, which runs their `finally` blocks. To them nothing may look as if it failed:
+    they would say so in the log, long after the end."""
+    heard = []
+
+    async def wait_for(turn):
+        await turn
+
+    async def work(turn):
+        for _ in range(3):
+            try:
+                try:
+                    await asyncio.get_running_loop().create_future()
+                finally:
+                    turn.set_result(None)
+                    asyncio.get_running_loop().call_later(1, heard.append, "a callback")
+                    asyncio.get_running_loop().create_task(asyncio.sleep(1))
+            except Exception as error:  # as jobs do that go on whatever happens
+                heard.append(error)
+
+    async def main(world):
+        node = world.node("broker")
+        turn = world.loop.create_future()
+        node.incarnation.spawn(wait_for(turn))
+        node.incarnation.spawn(work(turn))
+        await asyncio.sleep(1)
+        world.kill(node)
+
+    with World(0) as world:
+        world.run(main(world))
+    assert heard == []
+    assert world.loop.is_closed()
+    with pytest.raises(RuntimeError):
+        asyncio.get_running_loop()

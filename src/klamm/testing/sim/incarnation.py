@@ -88,13 +88,14 @@ class Incarnation:
                 waiter.set_exception(Killed(self.name))
 
     def bury(self) -> None:
-        """After the end of the world, where nothing has an effect any more: let go of the tasks without noise."""
+        """At the end of the world, where nothing has an effect any more: let go of the tasks without noise."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of tasks that dying tasks would have begun
-            for task in self._tasks:
-                if not task.done():
-                    _discard(task)
-            self._tasks.clear()
+            while self._tasks:  # closing one may have begun another
+                tasks, self._tasks = self._tasks, []
+                for task in tasks:
+                    if not task.done():
+                        _discard(task)
 
 
 def _discard(task: asyncio.Task[Any]) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from random import Random  # noqa: TID251 - made from the seed alone
 from typing import Any, TypeVar
 
@@ -74,6 +75,17 @@ class SimLoop(asyncio.BaseEventLoop):
     def run(self, main: Coroutine[Any, Any, T], *, limit_s: float = 24 * 3600.0) -> T:
         self.end_of_time = self._now + limit_s
         return self.run_until_complete(main)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """For the end of the world: what is closed now may still schedule something, as its `finally` blocks do, and
+        none of it will happen. A loop that is closed would raise instead, in the middle of code that died long ago."""
+        running = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(running)
 
     def next_round(self, timeout: float | None) -> None:
         if timeout is None:

@@ -146,9 +146,10 @@ class World:
             if node is not None:
                 node.incarnation.die()
                 node.machine.disk.kill()
+        with self.loop.standing_still():
+            for incarnation in [*self._incarnations, self.loop.outside]:
+                incarnation.bury()
         self.loop.close()
-        for incarnation in [*self._incarnations, self.loop.outside]:
-            incarnation.bury()
 
     def __enter__(self) -> World:
         return self
