@@ -173,7 +173,7 @@ class Topic:
                 continue
             assert entry.record.value is None, f"the last value of {key!r} is lost"
             assert not offsets.get(key), f"{key!r} is back"
-            assert self.world.clock.now_ms - entry.at_ms > RETENTION_MS, "a tombstone has gone too early"
+            assert self.world.clock.now_ms - entry.at_ms >= RETENTION_MS, "a tombstone has gone too early"
 
     def check_is_clean(self) -> None:
         """Below the clean offset every key is there once."""
