@@ -2,7 +2,9 @@
 
 import gc
 import importlib.util
+import mmap
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -362,6 +364,16 @@ def test_how_far_fetched_bytes_go_is_read_from_headers(kernel: Any) -> None:
     for bad in (bytes(70), batch.seal(far, b"")):
         with pytest.raises(CorruptBatch):
             kernel.measure_fetched(first + bad, 0)
+
+
+def test_a_batch_of_the_largest_length_that_there_can_be_is_measured(kernel: Any) -> None:
+    """Two gigabytes that nobody has to have: almost all of their pages are never looked at."""
+    no_reserve = 0x4000 if sys.platform == "linux" else 0
+    size = batch.prefix_bytes + (1 << 31) - 1
+    with mmap.mmap(-1, size + 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve) as data:
+        data[: batch.prefix_bytes] = struct.pack(">qi", 5, (1 << 31) - 1)
+        data[16] = batch.MAGIC
+        assert kernel.measure_fetched(data, 0) == (size, 6, 0)
 
 
 def test_records_that_do_not_add_up_leave_their_batch_to_others(kernel: Any) -> None:

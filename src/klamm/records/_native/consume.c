@@ -144,6 +144,12 @@ static void read_head(const uint8_t *at, struct head *head)
     head->count = (int32_t)big_endian(at + 57, 4);
 }
 
+/* With its prefix: more than 32 bits tell, if the length is the largest that there can be. */
+static Py_ssize_t size_of(const struct head *head)
+{
+    return (Py_ssize_t)head->length + PREFIX_BYTES;
+}
+
 /* Whether this can be a whole batch in `left` bytes, of the plain kind. */
 static bool is_plain(const struct head *head, Py_ssize_t left)
 {
@@ -156,7 +162,7 @@ static bool is_plain(const struct head *head, Py_ssize_t left)
 static int has_right_crc(PyObject *module, const uint8_t *at, const struct head *head)
 {
     /* The function of the library, which has all the tricks of all processors; a call costs as much as a record. */
-    Py_ssize_t size = head->length + PREFIX_BYTES - CRC_START;
+    Py_ssize_t size = size_of(head) - CRC_START;
     PyObject *view = PyMemoryView_FromMemory((char *)at + CRC_START, size, PyBUF_READ);
     PyObject *found = view != NULL ? PyObject_CallFunctionObjArgs(state_of(module)->crc32c, view, NULL) : NULL;
     Py_XDECREF(view);
@@ -187,7 +193,7 @@ static int add_batch(PyObject *module, PyObject *records, struct consumed *share
     struct batch batch = {.count = head->count, .base_offset = head->base_offset, .last_delta = head->last_delta};
     struct times times = {.base = head->base_timestamp, .append = head->max_timestamp};
     times.has_append = head->attributes & APPEND_TIME;
-    size_t payload_bytes = (size_t)head->length + PREFIX_BYTES - HEADER_BYTES;
+    size_t payload_bytes = (size_t)(size_of(head) - HEADER_BYTES);
     enum damage wrong = walk_start(&batch.walk, at + HEADER_BYTES, payload_bytes, batch.count, batch.last_delta);
     Py_ssize_t before = PyList_Size(records);
     if (!replace(&shared->timestamp_type, times.has_append) || !replace(&shared->leader_epoch, head->leader_epoch))
@@ -220,7 +226,7 @@ PyObject *decode_fetched(PyObject *module, PyObject *args, PyObject *kwargs)
         if (head.base_offset + head.last_delta >= start)
             going = add_batch(module, records, &shared, at, &head, start);
         if (going == 1)
-            pos += head.length + PREFIX_BYTES;
+            pos += size_of(&head);
     }
     forget(&shared);
     Py_XDECREF(shared.leader_epoch);
@@ -253,7 +259,7 @@ PyObject *measure_fetched(PyObject *module, PyObject *args)
         int64_t after = head.base_offset + head.last_delta + 1;
         offset = after > offset ? after : offset;
         epoch = head.leader_epoch;
-        pos += head.length + PREFIX_BYTES;
+        pos += size_of(&head);
     }
     PyBuffer_Release(&data);
     return wrong ? refuse(module, wrong) : Py_BuildValue("(nLi)", pos, offset, (int)epoch);

@@ -176,5 +176,5 @@ enum put keymap_put(struct keymap *map, struct hashed key, int64_t offset)
 
 int64_t keymap_get(const struct keymap *map, struct hashed key)
 {
-    return (int64_t)find(map, key.hash)->offset - 1;
+    return (int64_t)(find(map, key.hash)->offset - 1);
 }
