@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from klamm.core.errors import ErrorCode
+from klamm.log.appending import WritableBuffer
 from klamm.log.base import LogBase
-from klamm.log.log import Log, WritableBuffer
+from klamm.log.log import Log
 from klamm.log.producer_state import Producer
 from klamm.log.results import Appended, Rejected
 from klamm.records.batch import CONTROL, TRANSACTIONAL, BatchError, BatchHeader, read_header

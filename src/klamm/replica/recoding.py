@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from klamm.core.env import Executor
 from klamm.core.errors import ErrorCode
+from klamm.log.appending import WritableBuffer
 from klamm.log.config import LogConfig
-from klamm.log.log import Log, WritableBuffer
+from klamm.log.log import Log
 from klamm.log.results import Appended, Rejected
 from klamm.records.batch import CODEC_MASK, BatchError, read_header
 from klamm.records.compression import MAX_DECOMPRESSED_BYTES, Codec, Compression
