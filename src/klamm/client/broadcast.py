@@ -74,7 +74,7 @@ class Broadcast:
     def metadata(self) -> GroupMetadata:
         _refuse()
 
-    async def close(self) -> None:
+    async def close(self, timeout_ms: int | None = None, *, commit: bool = True) -> None:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait((self._watching,))

@@ -68,7 +68,8 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        # Whoever breaks off in the middle of its work has not done what it was given last: that comes again.
+        await self._end(None, commit=kind is None or self._reading.is_done)
 
     async def start(self) -> None:
         """Connect, and join the group if topics are subscribed to. `NotReachable` if no broker is to be found."""
@@ -96,11 +97,16 @@ class Consumer:
 
         return Broadcast(cluster, self.subscriptions, self._reading.changed)
 
-    async def close(self) -> None:
-        """Leave the group, and end. Positions are committed first if that is automatic."""
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Leave the group, and end. Positions are committed first if that is automatic. Brokers are waited for no
+        longer than `timeout_ms`, by default 10 s in all. (At the end of an `async with` block that an exception has
+        left, nothing is committed, unless the consumer was just being asked for records.)"""
+        await self._end(timeout_ms, commit=True)
+
+    async def _end(self, timeout_ms: int | None, *, commit: bool) -> None:
         try:
             if self._group is not None:
-                await self._group.close()  # callbacks may still use the consumer
+                await self._group.close(timeout_ms, commit=commit)  # callbacks may still use the consumer
         finally:
             self._group = None
             await self._reading.close()

@@ -62,5 +62,6 @@ class Membership(Protocol):
 
     def metadata(self) -> GroupMetadata: ...
 
-    async def close(self) -> None:
-        """Commit if that is automatic, run the callbacks for what is given up, leave."""
+    async def close(self, timeout_ms: int | None = None, *, commit: bool = True) -> None:
+        """Commit if that is automatic (and wanted), run the callbacks for what is given up, leave. Brokers are waited
+        for no longer than `timeout_ms`."""

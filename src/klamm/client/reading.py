@@ -50,6 +50,7 @@ class Reading:
         self._current: Cursor | None = None  # the first of what was prefetched when the version was `_seen`
         self._seen = -1
         self._busy = False
+        self._done = True
         self._due = False  # the loop should get a turn
         self._closed = False
 
@@ -93,6 +94,11 @@ class Reading:
     def is_closed(self) -> bool:
         return self._closed
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the application has come back since it was last given something."""
+        return self._done
+
     # For callers.
 
     def quick(self) -> ConsumerRecord | None:
@@ -101,6 +107,7 @@ class Reading:
         if self._current is None or self._seen != subscriptions.version or (group is not None and group.wants_turn):
             return None
         subscriptions.polls += 1
+        self._done = False
         return self._current.take_one()
 
     async def one(self, timeout_s: float | None = None) -> ConsumerRecord | None:
@@ -149,7 +156,7 @@ class Reading:
         """What `take` gets from what came first, unless that is nothing; None when the time is up."""
         if self._busy:
             raise ConsumerMisuse("Another task is reading from this consumer.")
-        self._busy = True
+        self._busy = self._done = True
         try:
             deadline = self._deadline(timeout_s)
             while (cursor := await self._first(deadline)) is not None:
@@ -157,6 +164,7 @@ class Reading:
                 if cursor.is_finished:
                     self._drop_first(cursor)
                 if found:
+                    self._done = False
                     return found
             return None
         finally:

@@ -22,7 +22,8 @@ log = logging.getLogger("klamm.client")
 
 
 class Handover:
-    """`commit` is None unless commits are automatic; `is_member` says whether the group still counts us in."""
+    """`commit` is None unless commits are automatic; `is_member` says whether the group still counts us in; `on_lost`
+    hears at once of what is somebody else's."""
 
     def __init__(
         self,
@@ -31,12 +32,14 @@ class Handover:
         wake: Callable[[], None],
         commit: Callable[[Mapping[TopicPartition, Offset]], Awaitable[None]] | None,
         is_member: Callable[[], bool],
+        on_lost: Callable[[list[TopicPartition]], None] = lambda places: None,
     ) -> None:
         self._subscriptions = subscriptions
         self._turns = turns
         self._wake = wake
         self._commit = commit
         self._is_member = is_member
+        self._on_lost = on_lost
         self._states: dict[TopicPartition, PartitionState] = {}
         self._listener = Listener()
 
@@ -70,6 +73,7 @@ class Handover:
         gone = sorted(self.owned.intersection(places))
         if not gone:
             return
+        self._on_lost(gone)
         self._hold(gone)
         if self._listener.lost is None and self._listener.revoked is None:
             self._drop(gone)
@@ -78,6 +82,8 @@ class Handover:
 
     async def adopt(self, places: Iterable[TopicPartition]) -> None:
         """All that is ours from now on. (What is to go has been revoked before.)"""
+        if not self._subscriptions.is_subscribed:
+            return  # the application has unsubscribed while this was on its way
         everything = sorted(places)
         coming = sorted(set(everything) - self.owned)
         listener = self._listener = self._subscriptions.listener

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CLOSE_TIMEOUT_MS: Final = 10_000
-"""How long closing waits for a coordinator, for the last commit and for leaving each."""
+"""How long closing waits for a coordinator at most, unless it is told: for the last commits and for leaving together.
+So does leaving for other reasons."""
 LEAST_INTERVAL_S: Final = 0.01
 """What is done regularly is not done more often, whatever an option says."""
 WATCH_STEPS: Final = 8
@@ -52,10 +53,15 @@ class GroupMember:
         self.wants_turn = False  # no property: the consumer looks at it for every record
         self._turns = Turns(self._set_wants_turn)
         self._coordinator = Coordinator(cluster, Kind.GROUP, config.group_id, config.default_api_timeout_ms)
-        self._offsets = Offsets(cluster, self._coordinator, self._commits_as)
+        self._offsets = Offsets(cluster, self._coordinator, self._commits_as, self._not_committed)
         self._interest = Interest(cluster, subscriptions)
         self._handover = Handover(
-            subscriptions, self._turns, wake, self._commit_now if config.enable_auto_commit else None, self._is_member
+            subscriptions,
+            self._turns,
+            wake,
+            self._commit_now if config.enable_auto_commit else None,
+            self._is_member,
+            self._offsets.lose,
         )
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, cluster.env.rng)
         self._news = asyncio.Event()
@@ -69,6 +75,9 @@ class GroupMember:
         self._belonging: asyncio.Task[None] | None = None
         self._quitting: asyncio.Task[None] | None = None
         self._closed = False
+        self._close_by: float | None = None
+        self._commits = config.enable_auto_commit
+        """Positions, by itself."""
 
     # For a protocol to fill.
 
@@ -113,7 +122,7 @@ class GroupMember:
         return await self._offsets.committed(places)
 
     async def commit(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        await self._offsets.commit(offsets)
+        await self._offsets.commit(offsets, self._left_s())
         self._committed.update(offsets)
 
     def commit_soon(self, offsets: Mapping[TopicPartition, Offset]) -> None:
@@ -121,8 +130,13 @@ class GroupMember:
         self._committed.update(offsets)
 
     async def _commit_now(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        timeout_ms = CLOSE_TIMEOUT_MS if self._closed else None
-        await self._offsets.commit(offsets, timeout_ms)
+        if self._commits:
+            await self._offsets.commit(offsets, self._left_s())
+
+    def _not_committed(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """So that the next automatic commit has them again."""
+        for place in offsets:
+            self._committed.pop(place, None)
 
     def _commits_as(self) -> GroupMetadata:
         """Whoever shares topics commits as a member only. Others, who chose their partitions, need no membership."""
@@ -132,8 +146,11 @@ class GroupMember:
             raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, self._config.group_id)
         return GroupMetadata(self._config.group_id)
 
-    async def close(self) -> None:
+    async def close(self, timeout_ms: int | None = None, *, commit: bool = True) -> None:
         self._closed = True
+        self._commits = self._commits and commit
+        limit_ms = CLOSE_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        self._close_by = self._cluster.env.clock.monotonic() + limit_ms / 1000
         tasks = [task for task in (*self._tasks, self._belonging) if task is not None]
         for task in tasks:
             task.cancel()
@@ -141,12 +158,25 @@ class GroupMember:
             await asyncio.wait(tasks)
         try:
             if self._quitting is not None:
-                await asyncio.wait((self._quitting,))
-            await self._turns.settle()
+                await self._wait_for_quitting(self._quitting)
+            await self._turns.settle(self._left_s())
             await self._settle_commits()
             await self._give_back("the consumer was closed")
         finally:
             await self._offsets.close()
+
+    def _left_s(self) -> float | None:
+        """For whatever closing still waits for; None while it is not closed."""
+        if self._close_by is None:
+            return None
+        return max(0.0, self._close_by - self._cluster.env.clock.monotonic())
+
+    async def _wait_for_quitting(self, quitting: asyncio.Task[None]) -> None:
+        """It began before the consumer was closed, with other limits."""
+        done, _ = await asyncio.wait((quitting,), timeout=self._left_s())
+        if not done:
+            quitting.cancel()
+            await asyncio.wait((quitting,))
 
     async def _settle_commits(self) -> None:
         """What was to be committed soon, and automatically of partitions chosen by hand. (What the group assigned is
@@ -154,7 +184,7 @@ class GroupMember:
         if not self._handover.owned:
             self._commit_positions()
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(self._left_s()):
                 await self._offsets.settle()
         except TimeoutError:
             log.warning("Offsets of group %s could not be committed in time.", self._config.group_id)
@@ -224,7 +254,7 @@ class GroupMember:
         """A task of its own, which goes to its end. What a callback raises in it has nobody else to go to."""
         self._quitting = asyncio.ensure_future(self._give_back("the application unsubscribed"))
         await asyncio.wait((self._quitting,))
-        if (error := self._quitting.exception()) is not None:
+        if not self._quitting.cancelled() and (error := self._quitting.exception()) is not None:
             log.error("Giving back the partitions of group %s failed.", self._config.group_id, exc_info=error)
         self._quitting = None
 
@@ -238,7 +268,8 @@ class GroupMember:
     async def _leave(self, why: str) -> None:
         """As well as it goes: who does not say goodbye is missed after the session's time."""
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+            left_s = self._left_s()
+            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000 if left_s is None else left_s):
                 await self._say_goodbye(why)
         except (ClientError, TimeoutError) as error:
             log.info("Group %s was left without a goodbye: %s", self._config.group_id, error)
@@ -255,7 +286,7 @@ class GroupMember:
 
     def _commit_positions(self) -> None:
         """Those that are new since the last time. The application is here: it has done what it was given."""
-        if not self._config.enable_auto_commit or (self._subscriptions.is_subscribed and not self._is_member()):
+        if not self._commits or (self._subscriptions.is_subscribed and not self._is_member()):
             return
         now = {place: Offset(*at) for place, at in self._subscriptions.consumed().items()}
         new = {place: at for place, at in now.items() if self._committed.get(place) != at}

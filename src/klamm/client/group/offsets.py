@@ -12,7 +12,7 @@ from typing import Final
 
 from klamm.client.cluster import Cluster
 from klamm.client.coordinators import Coordinator
-from klamm.client.errors import BrokerSaid, ClientError, CommitFailed, error_code
+from klamm.client.errors import BrokerSaid, ClientError, CommitFailed, TimedOut, error_code
 from klamm.client.membership import GroupMetadata, Offset
 from klamm.client.retrying import Retrying
 from klamm.core.errors import ErrorCode
@@ -48,24 +48,40 @@ log = logging.getLogger("klamm.client")
 
 class Offsets:
     """`identity` says as whom to commit, each time anew: an epoch may have changed while a commit waited. It raises
-    `CommitFailed` for one that should be a member and is not."""
+    `CommitFailed` for one that should be a member and is not. `on_failure` hears of what was to be committed soon, and
+    was not."""
 
-    def __init__(self, cluster: Cluster, coordinator: Coordinator, identity: Callable[[], GroupMetadata]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        identity: Callable[[], GroupMetadata],
+        on_failure: Callable[[Mapping[TopicPartition, Offset]], None],
+    ) -> None:
         self._group_id = cluster.config.group_id
         self._cluster = cluster
         self._coordinator = coordinator
         self._identity = identity
+        self._on_failure = on_failure
         self._one_at_a_time = asyncio.Lock()
         self._soon: dict[TopicPartition, Offset] = {}
+        self._losses = 0  # how many times the group has gone on without this member
         self._task: asyncio.Task[None] | None = None
 
     # Committing.
 
-    async def commit(self, offsets: Mapping[TopicPartition, Offset], timeout_ms: int | None = None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, Offset], limit_s: float | None = None) -> None:
+        """With `limit_s` that is the time for all of it, and `TimedOut` is raised; else default.api.timeout.ms is."""
         for place in offsets:
             self._soon.pop(place, None)  # this one is newer
-        async with self._one_at_a_time:
-            await self._commit(dict(offsets), timeout_ms)
+        losses = self._losses
+        try:
+            async with asyncio.timeout(limit_s), self._one_at_a_time:
+                if self._losses != losses:
+                    raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, self._group_id)
+                await self._commit(dict(offsets))
+        except TimeoutError:
+            raise TimedOut(f"Offsets could not be committed within {limit_s:g} s.") from None
 
     def commit_soon(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Those that still wait are replaced: there is at most one for each partition."""
@@ -79,9 +95,10 @@ class Offsets:
                 async with self._one_at_a_time:
                     offsets, self._soon = self._soon, {}
                     try:
-                        await self._commit(offsets, None)
+                        await self._commit(dict(offsets))
                     except ClientError as error:
                         log.warning("An offset commit failed: %s", error)
+                        self._on_failure(offsets)
         finally:
             self._task = None
 
@@ -96,9 +113,19 @@ class Offsets:
         if self._task is not None:
             await asyncio.wait((self._task,))
 
-    async def _commit(self, left: dict[TopicPartition, Offset], timeout_ms: int | None) -> None:
-        retrying = Retrying(self._cluster.env, self._cluster.config, "Committing offsets", timeout_ms)
+    def lose(self, places: Iterable[TopicPartition]) -> None:
+        """These are no longer the member's. Whatever waits to be committed for them must not come later, when it is a
+        member again: whoever has them now may have gone further."""
+        self._losses += 1
+        for place in places:
+            self._soon.pop(place, None)
+
+    async def _commit(self, left: dict[TopicPartition, Offset]) -> None:
+        retrying = Retrying(self._cluster.env, self._cluster.config, "Committing offsets")
+        losses = self._losses
         while left:
+            if self._losses != losses:
+                raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, self._group_id)
             try:
                 answer = await self._ask_commit(left)
                 trouble = self._judge(left, answer)

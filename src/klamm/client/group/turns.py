@@ -55,10 +55,10 @@ class Turns:
                     self._running = None
                 self._told()
 
-    async def settle(self) -> None:
+    async def settle(self, limit_s: float | None = None) -> None:
         """Wait for what has begun, unless it is that which asks."""
         if self._running is not None and self._running is not asyncio.current_task():
-            await asyncio.wait((self._running,))
+            await asyncio.wait((self._running,), timeout=limit_s)
 
     def _told(self) -> None:
         self._tell(bool(self._waiting) or self._running is not None)
