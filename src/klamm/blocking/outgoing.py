@@ -118,7 +118,10 @@ class Outgoing:
 
     def __init__(self, producer: AioProducer) -> None:
         self.producer = producer
-        self._lock = threading.Condition()
+        self._lock = threading.RLock()
+        """Taken as it is, not by way of the condition: that one does it in Python, where Ctrl-C could come between
+        taking it and noting that it has to be given back."""
+        self._room = threading.Condition(self._lock)
         self._waiting: deque[Delivery] = deque()
         self._bytes = 0
         self._is_pumping = False  # the loop looks, or is going to look, for what waits
@@ -133,14 +136,13 @@ class Outgoing:
         with self._lock:
             while len(self._waiting) >= MAX_RECORDS or self._bytes >= MAX_BYTES:
                 self._check_open()
-                self._lock.wait()
+                self._room.wait()
             self._check_open()
             self._waiting.append(delivery)
             self._bytes += delivery.size
-            if self._is_pumping:
-                return
-            self._is_pumping = True
-        soon(self._begin)
+            if not self._is_pumping:
+                soon(self._begin)  # first this: an interruption between the two asks twice, which does no harm
+                self._is_pumping = True
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -149,7 +151,8 @@ class Outgoing:
     # On the loop.
 
     def _begin(self) -> None:
-        self._pumping = asyncio.ensure_future(self._pump())
+        if self._pumping is None:
+            self._pumping = asyncio.ensure_future(self._pump())
 
     async def _pump(self) -> None:
         while self._take():
@@ -161,11 +164,11 @@ class Outgoing:
             if self._waiting:
                 self._taken, self._waiting = self._waiting, deque()
                 self._bytes = 0
-                self._lock.notify_all()
-            else:
-                self._is_pumping = False
-                self._pumping = None
-            return self._is_pumping
+                self._room.notify_all()
+                return True
+            self._is_pumping = False
+            self._pumping = None
+            return False
 
     async def drained(self) -> None:
         """Wait until the producer has what was put here before."""
@@ -182,7 +185,7 @@ class Outgoing:
             if self._pumping is not None:
                 self._pumping.cancel()
                 self._pumping, self._is_pumping = None, False
-            self._lock.notify_all()
+            self._room.notify_all()
         for delivery in dropped:
             delivery.fail(error)
 
@@ -195,7 +198,7 @@ class Outgoing:
     async def close(self, *, abort: bool = False) -> None:
         with self._lock:
             self._is_closed = True
-            self._lock.notify_all()
+            self._room.notify_all()
         try:
             if abort:
                 self.drop(Closed("The producer was closed before the record was sent."))
