@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
+from klamm.coordinator.counters import Counters
 from klamm.coordinator.java_hash import partition_for
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.log.results import Rejected
@@ -118,8 +119,10 @@ class Coordinator(Generic[M]):
         replicas: ReplicaManager,
         controller: Controller,
         metadata: Publisher,
+        counters: Counters | None = None,
     ) -> None:
         self.topic = topic
+        self.counters = counters or Counters()
         self.on_effect: Callable[[int, object], None] = _no_effects
         self._make = make
         self._machine_module = machine_module
@@ -185,6 +188,11 @@ class Coordinator(Generic[M]):
         for index, shard in list(self._shards.items()):
             if shard.machine is not None:
                 yield index, shard.machine
+
+    def shard_states(self) -> tuple[int, int]:
+        """How many shards load, and how many take requests."""
+        shards = self._shards.values()
+        return sum(shard.loading for shard in shards), sum(shard.machine is not None for shard in shards)
 
     @property
     def loading(self) -> bool:
@@ -318,6 +326,7 @@ class Coordinator(Generic[M]):
                 loop=asyncio.get_running_loop(),
                 known=self.topic.known(),
                 turns=Turns(LOADS_AT_A_TIME),
+                counters=self.counters,
                 on_loaded=self._on_loaded,
                 image=lambda: self._metadata.image,
                 on_effect=lambda partition, effect: self.on_effect(partition, effect),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from klamm.coordinator.counters import GroupCounters, TransactionCounters
 from klamm.coordinator.runtime import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Coordinator
 
 if TYPE_CHECKING:
@@ -24,11 +25,12 @@ def group_coordinator(
     env: Env, options: Callable[[], Options], replicas: ReplicaManager, controller: Controller, metadata: Publisher
 ) -> Coordinator[GroupMachine]:
     """`options()` are the broker's as they are now."""
+    counters = GroupCounters()
 
     def make(partition: int) -> GroupMachine:
         from klamm.coordinator.groups.machine import GroupMachine
 
-        return GroupMachine(options, env.uuid)
+        return GroupMachine(options, env.uuid, counters)
 
     groups = Coordinator(
         OFFSETS_TOPIC,
@@ -38,6 +40,7 @@ def group_coordinator(
         replicas=replicas,
         controller=controller,
         metadata=metadata,
+        counters=counters,
     )
     resolver: RegexResolver | None = None
 
@@ -62,11 +65,12 @@ def transaction_coordinator(
     producer_ids: ProducerIds,
 ) -> Coordinator[TxnMachine]:
     """Whoever has effects carried out sets `on_effect` before the start."""
+    counters = TransactionCounters()
 
     def make(partition: int) -> TxnMachine:
         from klamm.coordinator.transactions.machine import Settings, TxnMachine
 
-        return TxnMachine(Settings.of(options()), producer_ids.take_now)
+        return TxnMachine(Settings.of(options()), producer_ids.take_now, counters)
 
     return Coordinator(
         TRANSACTIONS_TOPIC,
@@ -76,4 +80,5 @@ def transaction_coordinator(
         replicas=replicas,
         controller=controller,
         metadata=metadata,
+        counters=counters,
     )

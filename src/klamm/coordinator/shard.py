@@ -166,6 +166,7 @@ class Shard(Generic[M]):
 
     def _commit(self, machine: M, outcome: Outcome, now: Now, done: asyncio.Future[None] | None = None) -> None:
         """Write, replay, and answer, now or when it is committed."""
+        self._services.counters.events += 1
         records = outcome.records
         if not records:
             self._wait(machine, outcome, done)
@@ -301,6 +302,7 @@ class Shard(Generic[M]):
 
     def _start_anew(self, error: ErrorCode) -> None:
         self._drop(error)
+        self._services.counters.restarts += 1
         if self.partition.error:
             self.error = error  # another broker leads; this one stays here in case that it leads again
             return
@@ -356,6 +358,7 @@ class Shard(Generic[M]):
                 # is none the worse for it.
                 _logger.exception("%s-%d cannot be loaded", self.partition.topic, self.index)
             self._failures = max(self._failures, 1) + 1
+            self._services.counters.load_failures += 1
 
     async def _try_to_load(self) -> bool:
         """False while the log is offline."""
@@ -367,8 +370,11 @@ class Shard(Generic[M]):
                 return False
             self._epoch = self.partition.leader_epoch
             machine = self._make()
+            begun = services.env.clock.monotonic()
             loaded = await load(log, machine, services.known, services.env.executor, self._progress)
             self._loading = None
+            services.counters.loads += 1
+            services.counters.load_s += services.env.clock.monotonic() - begun
             try:
                 self._begin(machine)
             except Exception:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from klamm.coordinator.counters import Counters
     from klamm.coordinator.loading import Loaded, Turns
     from klamm.coordinator.records import RecordFormat
     from klamm.core.env import Env
@@ -18,6 +19,7 @@ class Services(NamedTuple):
     loop: asyncio.AbstractEventLoop
     known: RecordFormat
     turns: Turns
+    counters: Counters
     image: Callable[[], Image]
     on_loaded: Callable[[Loaded], None]
     on_effect: Callable[[int, object], None]

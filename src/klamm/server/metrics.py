@@ -20,6 +20,7 @@ from klamm.log.housekeeping import sliced
 from klamm.log.manager import LogManager
 from klamm.replica.partition import Partition
 from klamm.replica.purgatory import Purgatory
+from klamm.server.coordinator_metrics import add_coordinators
 from klamm.server.dispatch import Dispatcher, Route
 from klamm.server.exposition import Exposition, braced
 from klamm.server.lag import LoopLag
@@ -63,6 +64,7 @@ def add_broker(
     if parts.logs.cleaner is not None:
         _add_compaction(page, parts.logs.cleaner)
     yield
+    yield from add_coordinators(page, broker)
     yield from _add_logs(page, parts, sizes, each_partition)
 
 

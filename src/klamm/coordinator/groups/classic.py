@@ -38,7 +38,7 @@ class ClassicGroups:
 
     def __init__(self, machine: GroupMachine) -> None:
         self._machine = machine
-        self._rebalances = Rebalances(machine.timers, machine.options)
+        self._rebalances = Rebalances(machine.timers, machine.options, lambda: machine.counters)
         self._joins = Joins(self._rebalances, self._max_size, machine.new_uuid)
         self._made: ClassicGroup | None = None
         """A group whose first record is on its way."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from klamm.core.errors import ErrorCode
@@ -31,6 +31,10 @@ class Group(Protocol):
     @property
     def state(self) -> str:
         """Kafka's name for it: Empty, PreparingRebalance, Stable, Assigning..."""
+
+    @property
+    def members(self) -> Mapping[str, object]:
+        """By their ids."""
 
     @property
     def is_empty(self) -> bool:

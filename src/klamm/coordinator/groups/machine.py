@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from klamm.coordinator.counters import GroupCounters
 from klamm.coordinator.groups.classic import ClassicGroups
 from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.groups.timers import Timers
@@ -71,9 +72,11 @@ class GroupMachine:
     __slots__ = (
         "_by_key",
         "_consumer",
+        "_counters",
         "_parts",
         "_uuid",
         "classic",
+        "counters",
         "groups",
         "image",
         "offsets",
@@ -81,8 +84,12 @@ class GroupMachine:
         "timers",
     )
 
-    def __init__(self, options: Callable[[], Options], uuid: Callable[[], bytes]) -> None:
+    def __init__(
+        self, options: Callable[[], Options], uuid: Callable[[], bytes], counters: GroupCounters | None = None
+    ) -> None:
         """`options()` are the broker's as they are now; `uuid()` makes ids of members (16 random bytes)."""
+        self.counters = GroupCounters()  # while it loads: nobody looks at them
+        self._counters = counters or self.counters
         self.options = options
         self._uuid = uuid
         self.groups: dict[str, Group] = {}
@@ -128,6 +135,7 @@ class GroupMachine:
         self.offsets.replay_end(producer, committed)
 
     def loaded(self, now: Now) -> Outcome:
+        self.counters = self._counters
         outcome = Outcome()
         for part in self._parts.values():
             outcome.add(part.loaded(now))

@@ -149,8 +149,10 @@ class Offsets:
         key, value = record
         assert isinstance(key, OffsetCommitKey)
         assert value is None or isinstance(value, OffsetCommitValue)
-        if value is not None and key.group not in self._machine.groups:
-            self._machine.classic.without_members(key.group)
+        if value is not None:
+            self._machine.counters.commits += 1
+            if key.group not in self._machine.groups:
+                self._machine.classic.without_members(key.group)
         self.store.replay(key, value, None if producer is None else producer.id)
 
     def replay_end(self, producer: Producer, committed: bool) -> None:

@@ -87,10 +87,13 @@ class Sweep:
         group = self._machine.groups.get(group_id)
         places = list(self._stale(group_id, group, now))
         records = [tombstone(group_id, place) for place in places[:_OFFSETS_PER_STEP]]
+        counters = self._machine.counters
+        counters.expired_offsets += len(records)
         if len(places) > _OFFSETS_PER_STEP:
             self._queue.appendleft(group_id)
         elif group is not None and group.is_empty and self._expiring and self._is_all(group_id, places):
             records += group.tombstones()
+            counters.expired_groups += 1
         return records
 
     def _is_all(self, group_id: str, places: list[Place]) -> bool:

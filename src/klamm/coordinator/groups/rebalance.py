@@ -23,6 +23,7 @@ from klamm.wire.messages.k14_sync_group import SyncGroupResponse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from klamm.coordinator.counters import GroupCounters
     from klamm.coordinator.groups.members import Member
     from klamm.core.options import Options
 
@@ -83,11 +84,12 @@ def answer_sync(member: Member, response: SyncGroupResponse, out: Outcome) -> No
 class Rebalances:
     """Of all classic groups of a shard."""
 
-    __slots__ = ("_options", "_timers")
+    __slots__ = ("_counters", "_options", "_timers")
 
-    def __init__(self, timers: Timers, options: Callable[[], Options]) -> None:
+    def __init__(self, timers: Timers, options: Callable[[], Options], counters: Callable[[], GroupCounters]) -> None:
         self._timers = timers
         self._options = options
+        self._counters = counters
 
     # Members come and go
 
@@ -148,12 +150,14 @@ class Rebalances:
         late = [m.member_id for m in group.members.values() if m.join is None and m.instance_id is None]
         for member_id in late:
             self.remove(group, member_id, out)
+        self._counters().expired_members += len(late)
         if late:
             _log.info("group %s: %d members did not join in time: %s", group.group_id, len(late), ", ".join(late))
         if group.members and not group.elect_joined_leader():
             # Only static members are left and none has joined: until their sessions end, or one comes.
             self._set(group, "join", max(group.rebalance_timeout_ms, _LEAST_PAUSE_MS), now)
             return
+        self._counters().classic_rebalances += 1
         group.next_generation(now.time_ms)
         if not group.members:
             _log.info("group %s: generation %d is empty", group.group_id, group.generation)
@@ -208,6 +212,7 @@ class Rebalances:
             self.remove(group, member_id, out)
         elif member is not None and not member.proves_alive:
             _log.info("group %s: nothing was heard of member %s for its session", group.group_id, member_id)
+            self._counters().expired_members += 1
             self.remove(group, member_id, out)
             if group.phase in (State.STABLE, State.COMPLETING):
                 self.prepare(group, f"member {member_id} fell silent", now, out)
@@ -229,6 +234,7 @@ class Rebalances:
 
     def _sync_over(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
         gone = sorted(group.to_sync)
+        self._counters().expired_members += len(gone)
         for member_id in gone:
             self.remove(group, member_id, out)
         if gone:

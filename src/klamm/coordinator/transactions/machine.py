@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klamm.coordinator.counters import TransactionCounters
 from klamm.coordinator.machine import Answer, Now, Outcome, Producer, Record, Reply
 from klamm.coordinator.transactions import decisions
 from klamm.coordinator.transactions.decisions import NO_EPOCH, Init, Step
@@ -84,8 +85,12 @@ class Ended(NamedTuple):
 
 
 class TxnMachine:
-    def __init__(self, settings: Settings, new_id: Callable[[], int | None]) -> None:
+    def __init__(
+        self, settings: Settings, new_id: Callable[[], int | None], counters: TransactionCounters | None = None
+    ) -> None:
         """`new_id` hands out a producer id, or None if there is none just now."""
+        self.counters = TransactionCounters()  # while it loads: nobody looks at them
+        self._counters = counters or self.counters
         self.transactions: dict[str, Transaction] = {}  # the one that was changed last comes last
         self._settings = settings
         self._new_id = new_id
@@ -238,6 +243,7 @@ class TxnMachine:
                 step = decisions.fence(txn, self._new_id, now.time_ms, version=self._version)
                 if not isinstance(step, ErrorCode):
                     room -= txn.size_bytes
+                    self.counters.timed_out += 1
                     outcome.add(self._take(step, now))
                     continue
                 due_ms = now.time_ms + self._settings.abort_interval_ms  # no producer id just now: later
@@ -256,6 +262,7 @@ class TxnMachine:
                 return  # due again at once
             room -= txn.size_bytes
             outcome.records.append(tombstone(transactional_id))
+            self.counters.expired_ids += 1
         self._expired = now.monotonic
 
     def _take(self, step: Step, now: Now, reply: Reply | None = None, value: Any = None) -> Outcome:
@@ -291,12 +298,17 @@ class TxnMachine:
             if txn.timeout_ms != NO_TIMEOUT_MS:
                 due_ms = txn.start_ms + txn.timeout_ms
                 self._limit_ms = due_ms if self._limit_ms is None else min(self._limit_ms, due_ms)
+        elif txn.state == State.PREPARE_COMMIT:
+            self.counters.committed += 1
+        elif txn.state == State.PREPARE_ABORT:
+            self.counters.aborted += 1
 
     def replay_end(self, producer: Producer, committed: bool) -> None:
         """No transaction ever writes to the topic of transactions."""
 
     def loaded(self, now: Now) -> Outcome:
         """What was decided goes on to its end."""
+        self.counters = self._counters
         self._seen = now
         self._checked = self._expired = now.monotonic
         return Outcome(effects=[_markers(txn) for txn in self.transactions.values() if txn.prepared])

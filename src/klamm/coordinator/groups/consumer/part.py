@@ -235,6 +235,8 @@ class ConsumerGroups:
         if record.value is None and isinstance(record.key, ConsumerGroupMetadataKey):
             del self._machine.groups[group_id]
         else:
+            if isinstance(record.key, ConsumerGroupMetadataKey):
+                self._machine.counters.consumer_rebalances += 1
             REPLAY[type(record.key)](group, record.key, record.value)
 
     def loaded(self, now: Now) -> Outcome:
@@ -250,6 +252,7 @@ class ConsumerGroups:
         member = group.members.get(timer.member_id) if isinstance(group, ConsumerGroup) else None
         if not isinstance(group, ConsumerGroup) or member is None:
             return Outcome()
+        self._machine.counters.expired_members += 1
         why = "its session ended" if timer.what == _SESSION else "it took too long to give partitions up"
         return Outcome(self._remove(group, member, why))
 
