@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -44,6 +45,8 @@ def interrupt_at(moment: int, function: Callable[[], None]) -> bool:
         return trace
 
     before = sys.gettrace()
+    gc.collect()
+    gc.disable()  # what it would have to finalize here could not be interrupted
     sys.settrace(trace)
     try:
         function()
@@ -51,6 +54,7 @@ def interrupt_at(moment: int, function: Callable[[], None]) -> bool:
         return True
     finally:
         sys.settrace(before)
+        gc.enable()
     return False
 
 
