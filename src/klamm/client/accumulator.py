@@ -58,6 +58,7 @@ class Columns(NamedTuple):
 class Accumulator:
     def __init__(self, env: Env, config: ClientConfig, partitioner: Partitioner, on_batch: Callable[[], None]) -> None:
         self.queues: dict[TopicPartition, Queue] = {}
+        self.used_at: dict[str, float] = {}  # when a topic's last batch was begun
         self.active: dict[TopicPartition, Queue] = {}  # those that have something to send
         self.memory = Budget(env, "buffer.memory", config.buffer_memory)
         self._clock = env.clock
@@ -80,6 +81,15 @@ class Accumulator:
                     route.current, route.batch, route.produced = before.current, before.batch, before.produced
             self._routes[topic.name] = route
         return route
+
+    def forget_idle(self, before: float) -> list[str]:
+        """Topics without a batch since then. Their queues stay, with the sequences of what was written."""
+        busy = {place.topic for place in self.active}
+        idle = [topic for topic, at in self.used_at.items() if at < before and topic not in busy]
+        for topic in idle:
+            del self.used_at[topic]
+            self._routes.pop(topic, None)
+        return idle
 
     # One by one.
 
@@ -154,6 +164,7 @@ class Accumulator:
         queue.begin(batch)
         self.memory.used += builder.size
         self.active[queue.place] = queue
+        self.used_at[queue.place.topic] = batch.created
         self._on_batch()
         return batch
 

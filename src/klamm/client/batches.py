@@ -82,11 +82,14 @@ class Batch:
         "created",
         "halves",
         "identity",
+        "is_pressing",
         "outcome",
         "payload_bytes",
         "place",
+        "pressed",
         "sequence",
         "shares",
+        "trouble",
         "unsure",
     )
 
@@ -97,12 +100,15 @@ class Batch:
         self.payload_bytes = 0
         self.attempts = 0
         self.unsure = False  # an attempt ended without an answer: it may be in the log
+        self.trouble: ClientError | None = None  # how the last attempt ended
         self.identity: Identity | None = None
         self.sequence = header_of.NO_SEQUENCE
         self.halves: tuple[Batch, Batch] | None = None
         self.outcome: BatchResult | ClientError | None = None
         self.shares: list[Share] = []
         self.builder = builder  # gone once it is sealed: nothing is added to a batch that was sent
+        self.is_pressing = False  # a thread compresses it, or has done so
+        self.pressed: bytes | None = None  # that is what has come of it
         self._sealed: bytearray | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -133,7 +139,8 @@ class Batch:
         if how.codec is Codec.NONE:
             out = builder.payload_behind(header_of.header_bytes)
         else:
-            out = bytearray(header_of.header_bytes) + compress(how.codec, builder.payload(), how.level)
+            pressed = self.pressed or compress(how.codec, builder.payload(), how.level)
+            out, self.pressed = bytearray(header_of.header_bytes) + pressed, None
         header_of.seal_of_client(
             out,
             how.codec | (header_of.TRANSACTIONAL if how.transactional else 0),
@@ -144,6 +151,10 @@ class Batch:
             self.sequence,
         )
         self._sealed = out
+
+    @property
+    def is_sealed(self) -> bool:
+        return self._sealed is not None
 
     @property
     def encoded(self) -> bytearray:
@@ -205,7 +216,7 @@ class Batch:
         self._finish(-1, -1, error)
 
     def _finish(self, base_offset: int, log_append_time_ms: int, error: ClientError | None) -> None:
-        self._sealed = None  # whoever keeps a delivery does not keep the bytes
+        self._sealed = self.pressed = None  # whoever keeps a delivery does not keep the bytes
         if hasattr(self, "builder"):
             del self.builder
         for tell, first, count in self.shares:
@@ -253,6 +264,12 @@ class Queue:
         self.open = batch
         self.waiting.append(batch)
 
+    def close(self, batch: Batch) -> None:
+        """It takes no more records, though it waits on."""
+        batch.close()
+        if batch is self.open:
+            self.open = None
+
     def is_ready(self, now: float, linger_s: float, batch_size: int, window: int) -> bool:
         """Whether the first batch should go now."""
         if not self.may_send(now, window):
@@ -284,8 +301,7 @@ class Queue:
         self.recovering = False
         batch = self.waiting.popleft()
         if batch is self.open:
-            batch.close()
-            self.open = None
+            self.close(batch)
         if self.identity is None:
             self.identity = identity
         if batch.identity is None:
@@ -318,8 +334,7 @@ class Queue:
         else:
             self.waiting.remove(batch)
         if batch is self.open:
-            batch.close()
-            self.open = None
+            self.close(batch)
         if batch.identity is not None and batch.identity is not NOBODY:
             self.lost_place = True
 

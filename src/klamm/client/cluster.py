@@ -195,6 +195,14 @@ class Cluster:
         if not task.cancelled():
             task.exception()  # looked at, should nobody wait any more
 
+    def forget(self, topics: Iterable[str]) -> None:
+        """These are not in use any longer."""
+        gone = set(topics)
+        self._in_use -= gone
+        if gone & self._known.topics.keys():
+            kept = {name: topic for name, topic in self._known.topics.items() if name not in gone}
+            self._known = replace(self._known, topics=kept)
+
     def is_stale(self) -> bool:
         """Whether what is known is older than metadata.max.age.ms."""
         return self.env.clock.monotonic() - self._known_at > self.config.metadata_max_age_ms / 1000

@@ -32,6 +32,8 @@ class ClientConfig(ConnectionOptions):
     retry_backoff_ms: int = _time(100, "how long to wait before a failed request is tried again")
     retry_backoff_max_ms: int = _time(1000, "the most that this grows to while it goes on failing")
     metadata_max_age_ms: int = _time(300_000, "after how long leaders and topics are asked for again, changed or not")
+    metadata_max_idle_ms: int = _time(300_000, "for how long a topic is asked for again that nobody sends to any more",
+                                      at_least=5_000)  # fmt: skip
 
     acks: str = _option(Kind.STRING, "all", "who must have a record before it counts as written",
                         choices=("all", "-1", "0", "1"))  # fmt: skip

@@ -40,6 +40,11 @@ FATAL: Final = (AuthenticationFailed, ConfigError, TlsFailed)
 log = logging.getLogger("klamm.client")
 
 
+def is_fatal(error: ClientError) -> bool:
+    """Whether it is for somebody else to do something about it."""
+    return isinstance(error, FATAL) and not error.retriable
+
+
 class Lane(Enum):
     MAIN = "main"
     FETCH = "fetch"
@@ -129,7 +134,7 @@ class Nodes:
             made = await self._open_to(broker, trouble)
         except ClientError as error:
             self._failed(broker, error)
-            if isinstance(error, FATAL) and not error.retriable:
+            if is_fatal(error):
                 raise
             raise NotReachable([(str(broker), error.text.rstrip("."))], error.hint) from None
         if trouble is not None:

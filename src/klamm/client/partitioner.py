@@ -40,8 +40,10 @@ def checked(topic: Topic, partition: int) -> int:
     """The partition that the caller chose, if there is one."""
     if partition in topic.partitions:
         return partition
-    there = f"it has {partitions_of(topic)}"
-    raise BrokerSaid(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name, there)
+    there = f"there is no partition {partition}; it has {partitions_of(topic)}"
+    error = BrokerSaid(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name, there)
+    error.topic, error.partition = topic.name, partition
+    raise error
 
 
 def partitions_of(topic: Topic) -> str:

@@ -62,6 +62,7 @@ class Producer:
         self._env = env
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
+        self._closing: asyncio.Future[None] | None = None
         self._unheard: ClientError | None = None  # of bulk that nobody wanted to hear of
 
     async def __aenter__(self) -> Producer:
@@ -95,6 +96,10 @@ class Producer:
     async def close(self, *, abort: bool = False) -> None:
         """Write what is there, then end; with `abort`, give it up. A transaction that is open is aborted."""
         sender, self._sender = self._sender, None
+        if sender is None and self._closing is not None:  # somebody else is at it
+            await asyncio.wait((self._closing,))
+            return
+        self._closing = asyncio.get_running_loop().create_future()
         try:
             if sender is not None:
                 if sender.transactions is not None:
@@ -103,12 +108,16 @@ class Producer:
                     await sender.transactions.leave(LEAVE_LIMIT_S)
                 await sender.close(abort=abort)
         finally:
-            if self._cluster is not None:
-                await self._cluster.close()
-            if self._own_env and self._env is not None:
-                self._env.executor.close()
-                self._env = None
-            self._cluster = None
+            try:
+                if self._cluster is not None:
+                    await self._cluster.close()
+                if self._own_env and self._env is not None:
+                    self._env.executor.close()
+                    self._env = None
+            finally:
+                self._cluster = None
+                self._closing.set_result(None)
+                self._closing = None
         if not abort:
             self._raise_unheard()
 
@@ -136,7 +145,7 @@ class Producer:
         if self._serializing is not None:
             key, value, headers = await self._serializing.one(topic, key, value, headers)  # type: ignore[arg-type]
         while (delivery := sender.offer(topic, value, key, headers, partition, timestamp_ms)) is None:  # type: ignore[arg-type]
-            await sender.ready(topic)
+            await sender.ready(topic, partition)
         return await delivery.result()
 
     async def send_soon(
@@ -156,7 +165,7 @@ class Producer:
         if self._serializing is not None:
             key, value, headers = await self._serializing.one(topic, key, value, headers)  # type: ignore[arg-type]
         while (delivery := sender.offer(topic, value, key, headers, partition, timestamp_ms)) is None:  # type: ignore[arg-type]
-            await sender.ready(topic)
+            await sender.ready(topic, partition)
         if delivery.number == 0:  # a batch was begun, so perhaps one filled: let it go
             await asyncio.sleep(0)
         return delivery

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm.client.errors import UnsupportedVersion, error_code
-from klamm.client.metadata import Topic
+from klamm.client.metadata import NO_LEADER, Broker, Leader, Topic
 from klamm.client.versions import Versions
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import NO_TOPIC_ID, TopicPartition
@@ -62,6 +62,8 @@ class Answer(NamedTuple):
     base_offset: int = -1
     log_append_time_ms: int = -1
     message: str | None = None
+    leader: Leader = Leader(NO_LEADER, -1)
+    """Who leads the partition instead, if the broker says so (KIP-951)."""
 
 
 def produce_request(
@@ -107,6 +109,15 @@ def read_answer(answer: ProduceResponse, request: ProduceRequest) -> dict[TopicP
             if partition.record_errors and partition.record_errors[0].batch_index_error_message:
                 message = partition.record_errors[0].batch_index_error_message
             found[TopicPartition(name, partition.index)] = Answer(
-                error_code(partition.error_code), partition.base_offset, partition.log_append_time_ms, message
+                error_code(partition.error_code),
+                partition.base_offset,
+                partition.log_append_time_ms,
+                message,
+                Leader(partition.current_leader.leader_id, partition.current_leader.leader_epoch),
             )
     return found
+
+
+def endpoints(answer: ProduceResponse) -> dict[int, Broker]:
+    """Where the leaders are that the answer names."""
+    return {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in answer.node_endpoints}

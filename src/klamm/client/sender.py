@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final
 from klamm.client.accumulator import Columns
 from klamm.client.batches import Batch, Identity
 from klamm.client.delivery import Delivery
-from klamm.client.errors import BrokerSaid, Closed, TimedOut
-from klamm.client.partitioner import Choice
+from klamm.client.errors import BrokerSaid, ClientError, Closed, TimedOut
+from klamm.client.outcomes import OnBatch as OnBatch
+from klamm.client.partitioner import Choice, checked
 from klamm.client.retrying import Retrying
-from klamm.client.sending import OnBatch as OnBatch
 from klamm.client.sending import Sending
 from klamm.core.env import Buffer
 from klamm.records.record import Headers
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 CREATION_WAIT_MS: Final = 5_000
 """How long a topic that should make itself may take to be there."""
+PARTITION_WAIT_MS: Final = 1_000
+"""How long a partition that was just added may take to be seen."""
 
 
 class Sender(Sending):
@@ -73,16 +75,24 @@ class Sender(Sending):
         records = self.records
         if known is None or records.memory.used >= records.memory.limit:
             return None
+        if partition is not None and partition not in known.partitions:
+            return None
         return records.append(known, value, key, headers, partition, timestamp_ms)
 
-    async def ready(self, topic: str) -> Topic:
+    async def ready(self, topic: str, partition: int | None = None) -> Topic:
         """Wait until the topic is known and there is room. `BrokerSaid` if there is no such topic (brokers that create
         topics by themselves are given the time to), `TimedOut` if it takes longer than max.block.ms."""
         if self._closed:
             raise Closed("This producer is closed.")
         known = await self.topic(topic)
+        if partition is not None and partition not in known.partitions:
+            known = await self._find_partition(topic, partition)
         if not self.records.memory.has_room:
-            await self.records.memory.wait(self._config.max_block_ms / 1000)
+            try:
+                await self.records.memory.wait(self._config.max_block_ms / 1000)
+            except TimedOut as error:
+                error.topic, error.partition = topic, partition
+                raise
         return known
 
     async def topic(self, name: str) -> Topic:
@@ -101,7 +111,7 @@ class Sender(Sending):
     ) -> Delivery:
         """Queue one record; waits as `ready` does."""
         while (delivery := self.offer(topic, value, key, headers, partition, timestamp_ms)) is None:
-            await self.ready(topic)
+            await self.ready(topic, partition)
         if delivery.number == 0:  # a batch was begun, so perhaps one filled: let it go while this caller goes on
             await asyncio.sleep(0)
         return delivery
@@ -110,7 +120,7 @@ class Sender(Sending):
         """Queue many; waits as `ready` does, again and again. When it raises, those before the error are queued."""
         start, chosen = 0, False
         while start < len(columns.values):
-            known = await self.ready(topic)
+            known = await self.ready(topic, columns.partitions[0] if columns.partitions and not chosen else None)
             if self._closed:
                 raise Closed("This producer is closed.")
             if self.transactions is not None:
@@ -164,18 +174,43 @@ class Sender(Sending):
         finally:  # also for one who does not wait that long
             self._closed = True
             await self._driver.close()
-            for batch in list(self._pending()):
+            for batch in [batch for batch in self._pending() if batch.outcome is None]:
                 batch.fail(Closed("The producer was closed before this was written."))
             self.records.memory.end()
 
     async def _find_topic(self, name: str) -> Topic:
-        limit_ms = min(CREATION_WAIT_MS, self._config.max_block_ms)
-        retrying = Retrying(self._env, self._config, f"Finding the topic {name}", limit_ms)
+        """Brokers that are away are waited for; one that says that there is no such topic is asked for a while only."""
+        what, most_ms = f"Finding the topic {name}", self._config.max_block_ms
+        away = Retrying(self._env, self._config, what, most_ms)
+        making: Retrying | None = None
+        try:
+            while True:
+                try:
+                    return await self._cluster.topic(name, create=True)
+                except BrokerSaid as error:
+                    making = making or Retrying(self._env, self._config, what, min(CREATION_WAIT_MS, most_ms))
+                    try:
+                        await making.pause(error)
+                    except TimedOut:
+                        raise error from None
+                except ClientError as error:
+                    await away.pause(error)
+        except ClientError as error:
+            error.topic = name
+            self._cluster.forget([name])
+            raise
+
+    async def _find_partition(self, topic: str, partition: int) -> Topic:
+        """Partitions are added to topics; the one that the caller names may be newer than what we know."""
+        limit_ms = min(PARTITION_WAIT_MS, self._config.max_block_ms)
+        retrying = Retrying(self._env, self._config, f"Finding partition {partition} of {topic}", limit_ms)
         while True:
             try:
-                return await self._cluster.topic(name, create=True)
-            except BrokerSaid as error:
-                error.topic = name
+                await self._cluster.refresh([topic])
+                known = await self.topic(topic)
+                checked(known, partition)
+                return known
+            except ClientError as error:
                 try:
                     await retrying.pause(error)
                 except TimedOut:
@@ -190,6 +225,7 @@ class Sender(Sending):
             self._give_up_all(self.transactions.failed)
             for batch in pending:
                 await batch.wait()
+        await asyncio.sleep(0)  # callbacks of batches come before the end of the transaction
 
     def renew(self, identity: Identity) -> None:
         """Go on as this producer; nothing is there of the one before."""

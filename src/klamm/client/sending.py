@@ -1,29 +1,30 @@
-"""Batches on their way to the leaders of their partitions, and what becomes of them: the inner half of a `Sender`.
+"""Batches on their way to the leaders of their partitions: the inner half of a `Sender`.
 
 All decisions are taken in `_pump`, which never waits; see `driver`. Requests are bounded by
-max.in.flight.requests.per.connection for each broker. What is different in a transaction is asked of `transactions`.
+max.in.flight.requests.per.connection for each broker. What becomes of batches is in `outcomes`, what is different in a
+transaction is asked of `transactions`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from klamm.client.accumulator import Accumulator
-from klamm.client.backoff import Backoff
-from klamm.client.batches import NOBODY, Batch, BatchResult, Encoding, Identity, Queue
+from klamm.client.batches import NOBODY, Batch, Encoding, Identity, Queue
 from klamm.client.connection import Connection
 from klamm.client.driver import Driver
-from klamm.client.errors import BrokerSaid, ClientError, TimedOut, UnsupportedVersion, error_code
+from klamm.client.errors import BrokerSaid, ClientError, UnsupportedVersion, error_code
+from klamm.client.nodes import is_fatal
+from klamm.client.outcomes import OnBatch, Outcomes
 from klamm.client.partitioner import Choice, partitioner
-from klamm.client.producing import OUT_OF_PLACE, UNSURE, Answer, needs_new_leader, produce_request, read_answer
+from klamm.client.producing import Answer, produce_request
 from klamm.client.reply import Reply
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
-from klamm.records.compression import Codec
+from klamm.records.compression import Codec, compress
 from klamm.wire.stencil import Stencil
 
 if TYPE_CHECKING:
@@ -31,25 +32,15 @@ if TYPE_CHECKING:
     from klamm.client.config import ClientConfig
     from klamm.client.sender import Sender
     from klamm.client.transactions import Transactions
-    from klamm.wire.messages.k00_produce import ProduceRequest, ProduceResponse
+    from klamm.wire.messages.k00_produce import ProduceRequest
     from klamm.wire.messages.k22_init_producer_id import InitProducerIdResponse
 
 _MAX_WAIT_S: Final = 1.0  # the longest nap: expired batches are noticed at least this often
 _IDLE_WAIT_S: Final = 30.0  # the same while there is nothing to send: old metadata is noticed
-
-OnBatch = Callable[[Batch, "BatchResult | ClientError"], None]
-
-
-@dataclass(slots=True)
-class Counts:
-    """Totals since the sender was made. `bytes` are those of records, before compression."""
-
-    records: int = 0
-    bytes: int = 0
-    batches: int = 0
-    requests: int = 0
-    failed_records: int = 0
-    retried_records: int = 0
+PRESS_BYTES: Final = 64 << 10
+PRESS_HARD_BYTES: Final = 4 << 10
+"""Batches of more bytes than this are compressed in a thread, the second where a level was chosen: 64 KiB take up to
+0.5 ms, a megabyte of zstd 14 ms, and high levels a hundred times as long."""
 
 
 class _Used(NamedTuple):
@@ -59,27 +50,20 @@ class _Used(NamedTuple):
     """What it depends on."""
 
 
-class Sending:
+class Sending(Outcomes):
     def __init__(self, cluster: Cluster, on_batch: OnBatch | None, choice: str | Choice | None) -> None:
         config = cluster.config
-        self._cluster = cluster
-        self._env = cluster.env
-        self._config = config
-        self._on_batch = on_batch
+        super().__init__(cluster, on_batch, _encoding(config))
         self._acks = -1 if config.acks in ("all", "-1") else int(config.acks)
-        self._how = _encoding(config)
         self._idempotent = config.enable_idempotence and self._acks == -1
         # Without sequences only one batch of a partition at a time keeps the order when one has to be sent again.
         self._window = config.max_in_flight_requests_per_connection if self._idempotent else 1
         self._linger_s = config.linger_ms / 1000
-        self._identity: Identity | None = None if self._idempotent else NOBODY
-        self._requests: dict[int, int] = defaultdict(int)  # on the way, by node
+        self._identity = None if self._idempotent else NOBODY
         self._stalled: dict[int, float] = {}  # since when a broker has taken nothing of what there is for it
-        self._backoffs: dict[TopicPartition, Backoff] = {}
         self._stencils: dict[TopicPartition, _Used] = {}
-        self.counts = Counts()
+        self._press_bytes = _press_bytes(self._how)
         self._flushing = 0
-        self._closed = False
         chooser = partitioner(choice, config, cluster.env.rng, self._is_stalled)
         self._driver = Driver(self._pump, self._give_up_all)
         self.records = Accumulator(cluster.env, config, chooser, self._driver.wake)
@@ -106,10 +90,10 @@ class Sending:
         idle: list[TopicPartition] = []
         for place, queue in self.records.active.items():
             if not queue.waiting:
-                if not queue.lost_place:
+                if not queue.lost_place and not queue.in_flight:
                     idle.append(place)
                 continue
-            if not queue.is_ready(now, linger_s, self._config.batch_size, self._window):
+            if not self._is_ready(queue, now, linger_s):
                 wakes = max(queue.not_before, 0.0 if queue.in_flight else queue.waiting[0].created + linger_s)
                 if wakes > now:
                     nap_s = min(nap_s, wakes - now)
@@ -123,11 +107,42 @@ class Sending:
             del self.records.active[place]
         if transactions is not None and transactions.wanted:
             self._driver.start("transaction", transactions.add_wanted)
-        if homeless or self._cluster.is_stale():
+        is_stale = self._cluster.is_stale()
+        if is_stale:
+            self._cluster.forget(self.records.forget_idle(now - self._config.metadata_max_idle_ms / 1000))
+        if homeless or is_stale:
             self._driver.start("metadata", self._refresh, homeless)
         for node, queues in by_node.items():
             self._send_to(node, queues, now)
         return nap_s
+
+    def _is_ready(self, queue: Queue, now: float, linger_s: float) -> bool:
+        if not queue.is_ready(now, linger_s, self._config.batch_size, self._window):
+            return False
+        first = queue.waiting[0]
+        if first.size <= self._press_bytes or first.is_sealed or first.pressed is not None:
+            return True
+        if not first.is_pressing:
+            self._press(queue, first)
+        return False
+
+    def _press(self, queue: Queue, batch: Batch) -> None:
+        """Compress it without holding up everybody else; nothing more is added to it."""
+        queue.close(batch)
+        batch.is_pressing = True
+        payload = batch.builder.payload()
+        doing = self._env.executor.submit(compress, self._how.codec, payload, self._how.level)
+        doing.add_done_callback(partial(self._pressed, batch))
+
+    def _pressed(self, batch: Batch, done: asyncio.Future[bytes]) -> None:
+        if done.cancelled() or batch.outcome is not None or self._closed:
+            return
+        error = done.exception()
+        if error is None:
+            batch.pressed = done.result()
+        else:
+            self._give_up(batch, ClientError(f"{batch.place}: a batch cannot be compressed: {error!r}."))
+        self._driver.wake()
 
     def _send_to(self, node: int, queues: list[Queue], now: float) -> None:
         if self._identity is None:
@@ -148,7 +163,7 @@ class Sending:
                 batches = self._take(ready, connection)
                 self._send(node, connection, batches)
                 self._stalled.pop(node, None)
-                ready = [q for q in ready if q.is_ready(now, linger_s, self._config.batch_size, self._window)]
+                ready = [queue for queue in ready if self._is_ready(queue, now, linger_s)]
                 if connection.lost is not None or not connection.is_writable:
                     break
 
@@ -223,139 +238,17 @@ class Sending:
         limit_ms = self._config.partitioner_availability_timeout_ms
         return since is not None and limit_ms > 0 and (self._env.clock.monotonic() - since) * 1000 > limit_ms
 
-    # What comes back.
-
-    def _answered(
-        self,
-        node: int,
-        batches: list[Batch],
-        request: ProduceRequest,
-        answer: ProduceResponse | None,
-        error: ClientError | None,
-    ) -> None:
-        self._requests[node] -= 1
-        if self._closed:
-            return
-        if answer is None:
-            assert error is not None
-            for batch in batches:
-                self._failed(batch, error, sent=True)
-        else:
-            answers = read_answer(answer, request)
-            for batch in batches:
-                self._judge(batch, answers.get(batch.place, Answer(ErrorCode.UNKNOWN_SERVER_ERROR)))
-        self._driver.wake()
-
-    def _judge(self, batch: Batch, answer: Answer) -> None:
-        code = answer.code
-        queue = self.records.queues[batch.place]
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._succeeded(batch, answer)
-        elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.unsure:
-            first, second = batch.split(self._how)
-            queue.replace(batch)
-            self.records.active[batch.place] = queue
-            self.records.memory.used += first.payload_bytes + second.payload_bytes - batch.payload_bytes
-        elif code in OUT_OF_PLACE and (queue.recovering or queue.lost_place):
-            self._later(batch)  # what has to come behind a batch that failed
-        elif code in OUT_OF_PLACE and not batch.unsure and self.transactions is None:
-            queue.lost_place = True  # the broker has forgotten us, and this batch is surely not in the log
-            self._later(batch)
-        else:
-            error = _about(batch, BrokerSaid(code, str(batch.place), answer.message))
-            self._failed(batch, error, sent=code in UNSURE)
-
-    def _succeeded(self, batch: Batch, answer: Answer) -> None:
-        queue = self.records.queues[batch.place]
-        queue.acknowledged(batch)
-        self._backoffs.pop(batch.place, None)
-        self.counts.batches += 1
-        self.counts.records += batch.count
-        self.counts.bytes += batch.payload_bytes
-        self._finished(batch, batch.succeed(answer.base_offset, answer.log_append_time_ms))
-
-    def _failed(self, batch: Batch, error: ClientError, *, sent: bool) -> None:
-        """`sent`: it may be in the log."""
-        batch.unsure = batch.unsure or sent
-        if error.retriable and batch.attempts <= self._config.retries and not self._is_lost():
-            if not isinstance(error, BrokerSaid) or needs_new_leader(error.code):
-                self._driver.start("metadata", self._refresh, {batch.place.topic})
-            self._later(batch)
-        else:
-            self._give_up(batch, error)
-
-    def _later(self, batch: Batch) -> None:
-        config = self._config
-        backoff = self._backoffs.get(batch.place)
-        if backoff is None:
-            backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._env.rng)
-            self._backoffs[batch.place] = backoff
-        queue = self.records.queues[batch.place]
-        now = self._env.clock.monotonic()
-        queue.again(batch, queue.not_before if queue.not_before > now else now + backoff.next_s())
-        self.records.active[batch.place] = queue
-        self.counts.retried_records += batch.count
-
-    def _is_lost(self) -> bool:
-        """Whether what is written now is of no use to anybody: its transaction ends without it."""
-        return self.transactions is not None and self.transactions.failed is not None
-
-    def _give_up(self, batch: Batch, error: ClientError) -> None:
-        queue = self.records.queues[batch.place]
-        queue.given_up(batch)
-        self.records.active[batch.place] = queue
-        batch.fail(error)
-        self._finished(batch, error)
-        if self.transactions is not None:
-            self.transactions.lost(batch, error)
-
-    def _finished(self, batch: Batch, result: BatchResult | ClientError) -> None:
-        self.records.memory.give_back(batch.payload_bytes)
-        if isinstance(result, ClientError):
-            self.counts.failed_records += batch.count
-        if self._on_batch is not None:
-            self._on_batch(batch, result)
-
-    def _expire(self, now: float) -> None:
-        limit_s = self._config.delivery_timeout_ms / 1000
-        for queue in list(self.records.active.values()):
-            while queue.waiting and now - queue.waiting[0].created > limit_s:
-                batch = queue.waiting[0]
-                batch.close()
-                text = f"{batch.place}: {batch.count} records were not written in {limit_s:g} s."
-                self._give_up(batch, _about(batch, TimedOut(text)))
-
-    def _start_anew(self) -> None:
-        """Partitions that have lost their place get a new identity, once all that was on the way is back."""
-        if self.transactions is not None:
-            return  # theirs is to abort
-        for queue in list(self.records.active.values()):
-            if queue.lost_place and not queue.in_flight:
-                if queue.identity == self._identity:
-                    self._identity = None
-                for batch in queue.start_anew():
-                    text = f"{batch.place}: nobody knows whether {batch.count} records were written."
-                    error = _about(batch, TimedOut(text))
-                    batch.fail(error)
-                    self._finished(batch, error)
-
     # What has to wait.
-
-    async def _pause(self) -> None:
-        await asyncio.sleep(self._config.retry_backoff_ms / 1000)
-
-    async def _refresh(self, topics: Iterable[str]) -> None:
-        try:
-            await self._cluster.refresh(topics)
-        except ClientError:
-            pass  # the batches know how long they can wait
-        await self._pause()
 
     async def _get_ready(self, node: int) -> None:
         try:
             connection = await self._cluster.connection(node)
             await connection.wait_writable(self._config.request_timeout_ms / 1000)
-        except ClientError:
+            self._in_the_way.pop(node, None)
+        except ClientError as error:
+            self._in_the_way[node] = error
+            if is_fatal(error):
+                self._refuse(error, node)
             await self._refresh(())
 
     async def _get_identity(self) -> None:
@@ -367,21 +260,20 @@ class Sending:
         except UnsupportedVersion as error:
             self._give_up_all(error)
             return
-        except ClientError:
+        except ClientError as error:
+            self._in_the_way[None] = error
+            if is_fatal(error):
+                self._give_up_all(error)
             await self._pause()
             return
         if answer.error_code:
-            refusal = BrokerSaid(error_code(answer.error_code), "a producer id")
+            refusal = self._in_the_way[None] = BrokerSaid(error_code(answer.error_code), "a producer id")
             if not refusal.retriable:
                 self._give_up_all(refusal)
             await self._pause()
         else:
             self._identity = Identity(answer.producer_id, answer.producer_epoch)
-
-    def _give_up_all(self, error: ClientError) -> None:
-        for queue in list(self.records.active.values()):
-            for batch in list(queue.waiting):
-                self._give_up(batch, error)
+            self._in_the_way.pop(None, None)
 
 
 def _encoding(config: ClientConfig) -> Encoding:
@@ -394,6 +286,7 @@ def _encoding(config: ClientConfig) -> Encoding:
     return Encoding(codec, levels.get(codec), bool(config.transactional_id))
 
 
-def _about(batch: Batch, error: ClientError) -> ClientError:
-    error.topic, error.partition = batch.place
-    return error
+def _press_bytes(how: Encoding) -> int:
+    if how.codec is Codec.NONE:
+        return 1 << 62
+    return PRESS_BYTES if how.level is None else PRESS_HARD_BYTES

@@ -29,6 +29,7 @@ from klamm.client.errors import (
     UnsupportedVersion,
     error_code,
 )
+from klamm.client.retrying import Retrying
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 from klamm.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -201,9 +202,14 @@ class Transactions:
         self.state = State.OPEN
 
     async def _is_implicit(self) -> bool:
-        connection = await self._cluster.connection()
-        level: int = connection.versions.features.get(FEATURE, 0)
-        return level >= IMPLICIT_LEVEL
+        config = self._cluster.config
+        retrying = Retrying(self._cluster.env, config, "Beginning a transaction", config.max_block_ms)
+        while True:
+            try:
+                connection = await self._cluster.connection()
+                return connection.versions.features.get(FEATURE, 0) >= IMPLICIT_LEVEL
+            except ClientError as error:
+                await retrying.pause(error)
 
     async def send_offsets(self, offsets: Mapping[Any, Any], group: object) -> None:
         """The positions of a group become part of the transaction: they are committed with it."""
@@ -225,7 +231,12 @@ class Transactions:
         if self.state is not State.COMMITTING:
             self._expect(State.OPEN, "commit")
             self.state = State.COMMITTING
-            await self._sender.flush()
+            try:
+                await self._sender.flush()
+            except BaseException:  # cancelled: nothing is decided yet, and not all is written
+                if self.state is State.COMMITTING:
+                    self.state = State.OPEN
+                raise
         if self.failed is not None:
             if self.state is State.COMMITTING:
                 self.state = State.OPEN
