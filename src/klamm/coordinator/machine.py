@@ -12,7 +12,7 @@ may import a handler.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from klamm.core.errors import ErrorCode
@@ -68,9 +68,11 @@ class Outcome:
     `effects`: what is to be done outside of the machine, such as writing markers; for the shard's `on_effect`.
     `only_records`: nothing but these records and answers came of it, so if they cannot be written, the machine need not
     start anew: the answers are refused, and that is all. For what often fails, or is often too large (offsets).
+    `undo`: the same, where the machine has changed besides: this takes it back. Without either, records that a client
+    can make too large would let it bring down all others that the machine serves.
     """
 
-    __slots__ = ("answers", "effects", "only_records", "producer", "records")
+    __slots__ = ("answers", "effects", "only_records", "producer", "records", "undo")
 
     def __init__(
         self,
@@ -80,16 +82,19 @@ class Outcome:
         effects: Sequence[object] = (),
         producer: Producer | None = None,
         only_records: bool = False,
+        undo: Callable[[], None] | None = None,
     ) -> None:
         self.records = list(records)
         self.answers = list(answers)
         self.effects = list(effects)
         self.producer = producer
         self.only_records = only_records
+        self.undo = undo
 
     def add(self, other: Outcome) -> None:
         """The other follows this one, in the same batch."""
         assert self.producer == other.producer or not (self.records and other.records), "one batch, one producer"
+        assert self.undo is None and other.undo is None, "what can be taken back stands alone"
         self.records += other.records
         self.answers += other.answers
         self.effects += other.effects

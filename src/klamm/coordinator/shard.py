@@ -220,9 +220,11 @@ class Shard(Generic[M]):
 
     def _not_written(self, machine: M, outcome: Outcome, done: asyncio.Future[None] | None, refused: Rejected) -> None:
         code = as_coordinator(refused.code)
+        if outcome.undo is not None:
+            outcome.undo()
         self._refuse(outcome, done, code)
-        if outcome.only_records or self.machine is not machine:
-            return  # the machine has not changed; or is gone already, because the partition is
+        if outcome.only_records or outcome.undo is not None or self.machine is not machine:
+            return  # the machine is what it was; or is gone already, because the partition is
         _logger.warning(
             "%s-%d did not take what its coordinator decided, which starts anew from the log: %s",
             self.partition.topic,

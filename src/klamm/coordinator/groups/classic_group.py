@@ -223,14 +223,23 @@ class ClassicGroup:
 
     def replace(self, old: Member, member_id: str) -> Member:
         """A static member under a new id, in the place of the old one."""
-        assert old.instance_id is not None and old.join is None and old.sync is None
         heir = old.heir(member_id)
-        self.members = {m.member_id: m for m in (heir if m is old else m for m in self.members.values())}
-        self.by_instance[old.instance_id] = member_id
-        if self.leader == old.member_id:
-            self.leader = member_id
+        self._put_in_place(heir, old)
         self.to_sync.discard(old.member_id)
         return heir
+
+    def put_back(self, heir: Member, old: Member) -> None:
+        """Undo `replace`, in a stable group, and what the heir brought."""
+        self._withdraw(heir)
+        self._offered.update(old.protocols.keys())
+        self._put_in_place(old, heir)
+
+    def _put_in_place(self, new: Member, old: Member) -> None:
+        assert old.instance_id is not None and old.join is None and old.sync is None
+        self.members = {m.member_id: m for m in (new if m is old else m for m in self.members.values())}
+        self.by_instance[old.instance_id] = new.member_id
+        if self.leader == old.member_id:
+            self.leader = new.member_id
 
     @property
     def rebalance_timeout_ms(self) -> int:

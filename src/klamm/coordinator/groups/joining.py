@@ -125,6 +125,7 @@ class Joins:
         if group.phase is State.STABLE and group.select_protocol() == group.protocol:
             _log.info("group %s: %s, without a rebalance", group.group_id, what)
             out.records.append(group.record())
+            out.undo = lambda: self._put_back(group, heir, old, now)
             skips = joining.version >= _SKIPS_ASSIGNMENT
             response = joined(group, member_id, skip_assignment=skips and member_id == group.leader)
             if not skips:
@@ -135,6 +136,12 @@ class Joins:
             return
         heir.join = reply
         self._rebalances.changed(group, what, now, out)
+
+    def _put_back(self, group: ClassicGroup, heir: Member, old: Member, now: Now) -> None:
+        """The heir could not be written, as when its subscription is too long: it was never here."""
+        group.put_back(heir, old)
+        self._rebalances.forget_member(group, heir.member_id)
+        self._rebalances.expect(group, old.member_id, old.session_timeout_ms, now)
 
     # Those who come again
 

@@ -79,6 +79,10 @@ class ConsumerGroups:
             return DescribedGroup(group_id=group_id, error_code=group.error, error_message=group.message)
         return group.describe()
 
+    def is_resolving(self, group_id: str) -> bool:
+        """Whether the topics of the group's regular expressions are looked for at the moment."""
+        return group_id in self._resolving
+
     def resolved(self, group_id: str, found: Mapping[str, frozenset[str]] | None, version: int, now: Now) -> Outcome:
         """The topics of a group's regular expressions have been found, in the metadata of this version; None: it
         failed, and is to be tried again."""
@@ -91,7 +95,13 @@ class ConsumerGroups:
             for expression, topics in sorted(found.items())
             if group.regexes[expression]  # else nobody subscribes to it any more
         }
-        outcome = Outcome([records.regex(group_id, expression, resolved) for expression, resolved in new.items()])
+        wanted = group.refresh_wanted
+
+        def undo() -> None:
+            group.refresh_wanted = wanted
+
+        made = [records.regex(group_id, expression, resolved) for expression, resolved in new.items()]
+        outcome = Outcome(made, undo=undo)
         after = {**group.resolved, **new}
         topics = set(group.topics).union(*(resolved.topics for resolved in after.values()))
         found_hash = metadata_hash(topics, self._image)
@@ -117,7 +127,8 @@ class ConsumerGroups:
         if not request.member_id:
             request.member_id = self._machine.new_uuid()
         beat = Heartbeat(group, request, client, self._image, settings, now.time_ms)
-        resolving = group.group_id in self._resolving
+        wanted = group.refresh_wanted
+        resolving = self.is_resolving(group.group_id)
         refusal = beat.run(resolving=resolving, new_topics_version=self._new_topics_version)
         if refusal is not None:
             return refusal
@@ -133,7 +144,14 @@ class ConsumerGroups:
             heartbeat_interval_ms=settings.heartbeat_interval_ms,
             assignment=_assignment(member.assigned) if beat.tells_assignment else None,
         )
-        return Outcome(before + beat.records, [Answer(reply, answer)], effects=beat.effects)
+
+        def undo() -> None:
+            group.refresh_wanted = wanted
+            if beat.effects:
+                self._resolving.discard(group.group_id)
+            self._limit_as_known(group, beat, settings, now)
+
+        return Outcome(before + beat.records, [Answer(reply, answer)], effects=beat.effects, undo=undo)
 
     def _limit(self, group: ConsumerGroup, beat: Heartbeat, settings: Settings, now: Now) -> None:
         """The time limits of a member that was heard of."""
@@ -141,9 +159,7 @@ class ConsumerGroups:
             self._forget(group.group_id, beat.replaced.member_id)
         member = beat.member
         known = group.members.get(member.member_id)
-        self._machine.timers.set(
-            _timer(_SESSION, group.group_id, member.member_id), now.monotonic + settings.session_timeout_ms / 1000
-        )
+        self._limit_session(group.group_id, member, settings, now)
         if known is not None and (known.state, known.epoch, known.assigned, known.revoking) == (
             member.state,
             member.epoch,
@@ -152,6 +168,20 @@ class ConsumerGroups:
         ):
             return
         self._limit_revocation(group.group_id, member, now)
+
+    def _limit_as_known(self, group: ConsumerGroup, beat: Heartbeat, settings: Settings, now: Now) -> None:
+        """What the heartbeat decided is not written: limits are those of members as the group has them."""
+        for decided in (beat.member, beat.replaced):
+            known = None if decided is None else group.members.get(decided.member_id)
+            if known is not None:
+                self._limit_session(group.group_id, known, settings, now)
+                self._limit_revocation(group.group_id, known, now)
+            elif decided is not None:
+                self._forget(group.group_id, decided.member_id)
+
+    def _limit_session(self, group_id: str, member: Member, settings: Settings, now: Now) -> None:
+        due = now.monotonic + settings.session_timeout_ms / 1000
+        self._machine.timers.set(_timer(_SESSION, group_id, member.member_id), due)
 
     def _limit_revocation(self, group_id: str, member: Member, now: Now) -> None:
         timer = _timer(_REBALANCE, group_id, member.member_id)
@@ -241,9 +271,9 @@ class ConsumerGroups:
 
     def loaded(self, now: Now) -> Outcome:
         for group in self._groups():
-            limit_s = self._settings(group.group_id).session_timeout_ms / 1000
+            settings = self._settings(group.group_id)
             for member in group.members.values():
-                self._machine.timers.set(_timer(_SESSION, group.group_id, member.member_id), now.monotonic + limit_s)
+                self._limit_session(group.group_id, member, settings, now)
                 self._limit_revocation(group.group_id, member, now)
         return Outcome()
 
