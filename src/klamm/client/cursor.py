@@ -114,6 +114,14 @@ class Cursor:
         """The partition was sought, or taken away: this is of no use any more."""
         return self.turn != self.state.turn
 
+    def detach(self) -> None:
+        """It will wait for long: let it not keep a whole answer in memory for its own part."""
+        held = self._data.obj
+        if len(held) > 2 * len(self._data):  # type: ignore[arg-type]
+            self._data = memoryview(bytes(self._data))
+            self.answer = self.answer._replace(records=self._data)
+            self._pouring = None
+
     def take(self, limit: int) -> list[ConsumerRecord]:
         """The next records, `limit` at most; none: there are no more. An error is raised once all before it are taken,
         and again each time."""

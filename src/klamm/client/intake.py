@@ -22,12 +22,12 @@ from klamm.client.connection import Connection
 from klamm.client.cursor import Cursor, measure
 from klamm.client.deserializing import Deserializing
 from klamm.client.driver import Driver
-from klamm.client.errors import BrokerSaid, ClientError, OffsetOutOfRange, error_code
+from klamm.client.errors import BadRecords, BrokerSaid, ClientError, OffsetOutOfRange, error_code
 from klamm.client.fetch_session import NO_SESSION_EPOCH, FetchSession, Want
 from klamm.client.fetching import Answer, Limits, fetch_request, read_answer, read_endpoints
 from klamm.client.metadata import Partition
 from klamm.client.nodes import Lane
-from klamm.client.places import Places, needs_validation
+from klamm.client.places import Places, is_of_another_topic, needs_validation
 from klamm.client.prefetched import Prefetched
 from klamm.client.reset import ResetTo
 from klamm.client.subscription import PartitionState, Phase, Subscriptions
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from klamm.client.membership import Membership
 
 _MAX_NAP_S: Final = 1.0
+_PATIENCE: Final = 3
+"""So many answers in a row that bring a partition no further are an error."""
 _logger = logging.getLogger("klamm.client")
 
 
@@ -96,7 +98,7 @@ class Intake:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, cluster.env.rng)
         self._node_failures: dict[int, int] = {}
         self._rotation = 0
-        self._full = False  # when it was last looked at: then nobody was asked
+        self._full = False  # when it was last looked at: then nobody was asked, or something had to be taken first
         self._closed = False
         self._places = Places(cluster, subscriptions, group, self._backoff, wake)
         self._driver = Driver(self._pump, self._fail)
@@ -154,6 +156,12 @@ class Intake:
             leader = self._cluster.leader(*place)
             if leader is None:
                 homeless.add(place.topic)
+            elif is_of_another_topic(state, self._cluster.known.topics[place.topic]):
+                if state.offset == state.next_offset:
+                    self._out_of_range(state)
+                else:
+                    self._full = True  # what was fetched of the old one comes first
+                continue
             elif state.phase is Phase.READING and leader.leader_epoch != state.leader_epoch:
                 self._meet_leader(state, leader)
             if state.not_before > now:
@@ -262,6 +270,7 @@ class Intake:
             if found is None or state.turn != turn or state.phase is not Phase.READING or state.next_offset != offset:
                 continue
             if not found.code:
+                state.topic_id = topics[state.place.topic].id
                 self._advance(state, found)
             elif self._cluster.learn_leader(state.place, found.leader, read_endpoints(answer)):
                 state.preferred = None  # whoever leads it now is asked next
@@ -269,7 +278,6 @@ class Intake:
                 self._partition_failed(state, found.code, from_leader)
 
     def _advance(self, state: PartitionState, answer: Answer) -> None:
-        state.failures = 0
         state.high_watermark = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
         if answer.log_start_offset >= 0:
@@ -283,6 +291,10 @@ class Intake:
             self._subscriptions.fail(state, error)
             self._wake()
             return
+        if len(answer.records) and extent.next_offset <= state.next_offset:
+            self._no_further(state)
+            return
+        state.failures = 0
         if extent.next_offset > state.next_offset:
             self.counts.fetched_bytes += len(answer.records)
             self.prefetched.put(
@@ -290,6 +302,20 @@ class Intake:
             )
             state.next_offset, state.next_epoch = extent.next_offset, extent.epoch
             self._wake()
+
+    def _no_further(self, state: PartitionState) -> None:
+        """Bytes, but no whole batch, or none that is new. A broker that does that may do it for ever."""
+        error = BadRecords(f"{state.place}: what came has no whole batch from offset {state.next_offset} on.")
+        self._try_later(state)
+        if state.failures < _PATIENCE:
+            self._tell(error)
+        else:
+            self._subscriptions.fail(state, error)
+            self._wake()
+
+    def _try_later(self, state: PartitionState) -> None:
+        state.failures += 1
+        state.not_before = self._env.clock.monotonic() + self._backoff.after(state.failures)
 
     def _partition_failed(self, state: PartitionState, code: ErrorCode, from_leader: bool) -> None:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and from_leader and state.offset == state.next_offset:
@@ -301,8 +327,7 @@ class Intake:
         else:
             self._fail(error)
         state.preferred = None
-        state.failures += 1
-        state.not_before = self._env.clock.monotonic() + self._backoff.after(state.failures)
+        self._try_later(state)
         if code is not ErrorCode.UNKNOWN_LEADER_EPOCH:  # the broker is behind, not we
             self._driver.start("metadata", self._refresh, (state.place.topic,))
 

@@ -24,12 +24,12 @@ from klamm.client.errors import (
     UnsupportedVersion,
     error_code,
 )
-from klamm.client.metadata import Partition
+from klamm.client.metadata import Partition, Topic
 from klamm.client.offsets import CONSUMER, EARLIEST, LATEST, ask_once
 from klamm.client.reset import LATEST_RESET, ResetPolicy, ResetTo
 from klamm.client.subscription import NO_EPOCH, PartitionState, Phase, Subscriptions
 from klamm.core.errors import ErrorCode
-from klamm.core.ids import TopicPartition
+from klamm.core.ids import NO_TOPIC_ID, TopicPartition
 from klamm.wire.messages.k23_offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -51,6 +51,11 @@ def needs_validation(state: PartitionState, leader: Partition) -> bool:
     """Whether a new leader has to be asked what it has of the epoch that was read. Where nobody knows the epoch of what
     was read, or the cluster has none, there is nothing to ask for."""
     return state.next_epoch != NO_EPOCH and leader.leader_epoch != NO_EPOCH
+
+
+def is_of_another_topic(state: PartitionState, topic: Topic) -> bool:
+    """Whether the position is one in a topic that was deleted, and this is another one by the same name."""
+    return state.topic_id != NO_TOPIC_ID and topic.id not in (state.topic_id, NO_TOPIC_ID)
 
 
 class Places:

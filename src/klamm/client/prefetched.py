@@ -28,6 +28,7 @@ class Prefetched:
             self._ready.append(cursor)
             self._size += cursor.size
         else:
+            cursor.detach()
             self._aside.append(cursor)
 
     @property
@@ -58,6 +59,8 @@ class Prefetched:
         self._ready = deque(cursor for cursor in kept if cursor.state.is_wanted)
         self._aside = [cursor for cursor in kept if not cursor.state.is_wanted]
         self._size = sum(cursor.size for cursor in self._ready)
+        for cursor in self._aside:
+            cursor.detach()
         aside_bytes = sum(cursor.size for cursor in self._aside)
         while aside_bytes > self._max_aside_bytes:
             last = self._aside[-1].state

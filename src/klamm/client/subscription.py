@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from klamm.client.errors import ClientError, ConsumerMisuse, NotAssigned
 from klamm.client.reset import ResetPolicy
-from klamm.core.ids import TopicPartition
+from klamm.core.ids import NO_TOPIC_ID, TopicPartition
 
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
@@ -82,6 +82,7 @@ class PartitionState:
         "preferred",
         "preferred_until",
         "reset",
+        "topic_id",
         "turn",
     )
 
@@ -100,6 +101,7 @@ class PartitionState:
         self.error: ClientError | None = None  # until the application has sought another place
         self.not_before = 0.0  # after a failure: do not ask again before this
         self.failures = 0
+        self.topic_id = NO_TOPIC_ID  # of the topic in which the position was found to be right
         self.high_watermark = self.last_stable_offset = self.log_start_offset = NO_OFFSET
 
     @property
@@ -124,6 +126,7 @@ class PartitionState:
         self.phase = Phase.READING
         self.reset = None
         self.leader_epoch = NO_EPOCH
+        self.topic_id = NO_TOPIC_ID
         self._forget_trouble()
 
     def _forget_trouble(self) -> None:
@@ -143,6 +146,7 @@ class PartitionState:
         self.reset = policy
         self.offset = self.next_offset = NO_OFFSET
         self.epoch = self.next_epoch = NO_EPOCH
+        self.topic_id = NO_TOPIC_ID
         self._forget_trouble()
 
 
