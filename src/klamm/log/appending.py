@@ -30,6 +30,7 @@ from klamm.records.batch import (
     stamp_append_time,
     validate,
 )
+from klamm.records.record import ControlType
 
 _new = tuple.__new__  # half the time of calling a NamedTuple
 
@@ -65,6 +66,9 @@ class AppendingLog(LogBase):
             size = length + prefix_bytes
             if size < len(batches):
                 return self._append_each(batches, leader_epoch, from_client, transaction_version)
+            if attributes & CONTROL and producer_id >= 0:
+                validate(batches, 0, header, from_client=from_client)
+                return self._append_marker(batches, header, leader_epoch, transaction_version, now_ms)
             if size > config.max_message_bytes or size > config.segment_bytes:
                 return _too_large(size, config)
             validate(batches, 0, header, from_client=from_client)
@@ -75,7 +79,7 @@ class AppendingLog(LogBase):
             ):
                 return _bad_timestamp(header, now_ms)
             if producer_id >= 0:
-                verdict = self._check_producer(header, batches, from_client, transaction_version)
+                verdict = self._check_producer(header, from_client, transaction_version)
                 if verdict is not None:
                     return verdict
             base_offset = self._next_offset
@@ -98,13 +102,52 @@ class AppendingLog(LogBase):
                 self.producers.not_written(header)
             return refused
         if producer_id >= 0:
-            if attributes & CONTROL:
-                self._note_marker(header._replace(base_offset=base_offset), batches, now_ms)
-            else:
-                self.producers.update(header, base_offset, last_offset, now_ms, timestamp)
+            self.producers.update(header, base_offset, last_offset, now_ms, timestamp)
         if leader_epoch != self._epoch:
             self._new_epoch(leader_epoch, base_offset)
         return _new(Appended, (base_offset, last_offset, now_ms if config.log_append_time else -1, False))
+
+    def _append_marker(
+        self, batch: WritableBuffer, header: BatchHeader, leader_epoch: int, transaction_version: int, now_ms: int
+    ) -> Appended | Rejected:
+        """The end of a transaction; no limit of sizes is to stand in its way. If it aborts, the index of the segment
+        says so first: with the marker alone, what was aborted would count as committed. BatchError or OSError."""
+        marker = end_marker(batch)
+        producers = self.producers
+        if self.failure is not None:
+            return self._offline()  # their state cannot be read
+        if marker is None:
+            return Rejected(ErrorCode.INVALID_RECORD, "a control batch of a producer that ends no transaction")
+        commit = marker.type == ControlType.COMMIT
+        refused = producers.check_marker(header, marker.coordinator_epoch, transaction_version=transaction_version)
+        if refused is not None:
+            return refused
+        stamped = self.config.log_append_time
+        offset, timestamp = self._next_offset, now_ms if stamped else header.max_timestamp
+        segment = self._make_room(header.size, offset, timestamp, now_ms)
+        aborted = None if commit else producers.aborted_at(header.producer_id, offset)
+        if aborted is not None:
+            segment.transactions().append(aborted)
+        if stamped:
+            stamp_append_time(batch, 0, now_ms)
+        assign(batch, 0, offset, leader_epoch)
+        refused = self._store(segment, batch, ((self._position, offset, timestamp, header.size),), now_ms)
+        if refused is not None:
+            if aborted is not None:
+                self._take_back(segment, offset)
+            return refused
+        producers.end_transaction(
+            header, offset, commit=commit, coordinator_epoch=marker.coordinator_epoch, now_ms=now_ms
+        )
+        if leader_epoch != self._epoch:
+            self._new_epoch(leader_epoch, offset)
+        return Appended(offset, offset, now_ms if stamped else -1)
+
+    def _take_back(self, segment: Segment, offset: int) -> None:
+        try:
+            segment.transactions().truncate_to(offset)
+        except OSError as error:
+            self._fail(f"the index of aborted transactions cannot be mended: {error}")
 
     def _load_now(self) -> Rejected | None:
         """Why the log cannot be loaded at the moment, if it cannot."""
@@ -282,16 +325,11 @@ class AppendingLog(LogBase):
         return self._offline()
 
     def _check_producer(
-        self, header: BatchHeader, batch: WritableBuffer, from_client: bool, transaction_version: int
+        self, header: BatchHeader, from_client: bool, transaction_version: int
     ) -> Appended | Rejected | None:
         producers = self.producers
         if self.failure is not None:
             return self._offline()  # their state cannot be read
-        if header.attributes & CONTROL:
-            marker = end_marker(batch)
-            if marker is None:
-                return None
-            return producers.check_marker(header, marker.coordinator_epoch, transaction_version=transaction_version)
         verdict = producers.check(header, sequenced=from_client, transaction_version=transaction_version)
         if isinstance(verdict, Duplicate):
             time_ms = verdict.timestamp if self.config.log_append_time else -1

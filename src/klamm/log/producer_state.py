@@ -243,13 +243,21 @@ class ProducerStates:
         first = producer.txn_first_offset
         if first < 0:
             return None  # nothing of that transaction was written to this partition
+        aborted = None if commit else self.aborted_at(header.producer_id, offset)
         producer.txn_first_offset = -1
         del self._open[first]
         self._wait_for_high_watermark(first, offset)
-        if commit:
+        return aborted
+
+    def aborted_at(self, producer_id: int, offset: int) -> AbortedTxn | None:
+        """What an abort marker at this offset would put into the transaction index, if the producer has anything to
+        abort."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.txn_first_offset < 0:
             return None
-        undecided = self.first_undecided_offset()
-        return AbortedTxn(header.producer_id, first, offset, offset + 1 if undecided is None else undecided)
+        first = producer.txn_first_offset
+        undecided = next((start for start in self._open if start != first), offset + 1)
+        return AbortedTxn(producer_id, first, offset, undecided)
 
     def _seen(self, header: BatchHeader, now_ms: int) -> Producer:
         producer = self._producers.get(header.producer_id)

@@ -9,7 +9,9 @@ import pytest
 
 from klamm.core.errors import ErrorCode
 from klamm.log.results import Appended, Rejected
+from klamm.log.txn_index import AbortedTxn
 from klamm.log.writer import MAX_QUEUED_BYTES, SLOW_WRITE_S
+from klamm.records.record import ControlType, EndMarker, encode_end_marker
 from klamm.testing.sim.faults import NAME, READ, SYNC, WRITE
 
 
@@ -68,6 +70,47 @@ def test_too_many_open_files_when_a_log_is_first_used_pass(world: Any, after: in
     assert world.log.failure is None
     world.append(1, 20, base_sequence=5, producer_id=1, producer_epoch=0)
     assert bases(world) == list(range(6))
+
+
+@pytest.mark.parametrize("kind", [WRITE, NAME])
+@pytest.mark.parametrize("after", range(3))
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_transaction_that_cannot_be_aborted_now_is_aborted_later(
+    world: Any, kind: str, after: int, code: int
+) -> None:
+    producer = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+    world.append(base_sequence=0, **producer)
+    world.fill(1)
+    marker = encode_end_marker(EndMarker(ControlType.ABORT, 0), producer_id=7, producer_epoch=0, timestamp=0)
+
+    def abort() -> Any:
+        return world.do(world.log.append, bytearray(marker), leader_epoch=0, from_client=False)
+
+    world.disk.faults.fail(kind, after=after, code=code)
+    result = abort()
+    if isinstance(result, Rejected):
+        assert result.code == ErrorCode.KAFKA_STORAGE_ERROR and world.log.failure is None
+        assert world.log.last_stable_offset(world.log.end_offset) == 0
+        assert not world.log.aborted_transactions(0, 9)
+        assert abort() == Appended(2, 2, -1)
+    expected = [AbortedTxn(7, 0, 2, 3)]
+    assert world.log.aborted_transactions(0, 9) == expected
+    assert world.log.last_stable_offset(world.log.end_offset) == 3
+    world.disk.faults._failures.clear()
+    for restart in (world.kill, world.reopen):
+        restart()
+        assert world.log.aborted_transactions(0, 9) == expected
+        assert bases(world) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("limits", [{"segment_bytes": 77}, {"max_message_bytes": 77}])
+def test_no_limit_of_sizes_keeps_a_transaction_from_ending(world: Any, limits: dict[str, int]) -> None:
+    world.configure(**limits)
+    world.append(size=0, base_sequence=0, producer_id=7, producer_epoch=0, transactional=True)
+    marker = encode_end_marker(EndMarker(ControlType.COMMIT, 0), producer_id=7, producer_epoch=0, timestamp=0)
+    assert len(marker) == 78
+    assert world.do(world.log.append, bytearray(marker), leader_epoch=0, from_client=False) == Appended(1, 1, -1)
+    assert world.log.last_stable_offset(2) == 2
 
 
 def test_a_broken_disk_takes_the_log_offline(world: Any) -> None:
