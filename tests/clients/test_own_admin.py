@@ -102,6 +102,20 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
 # ---- topics
 
 
+async def test_one_name_stands_for_itself_and_numbers_may_be_numbers(admin: Admin, topic: str) -> None:
+    assert list(await admin.create_topics(topic)) == [topic]
+    await eventually(lambda: admin.describe_topics(topic), lambda found: list(found) == [topic])
+    resource = Resource.topic(topic)
+    (await admin.alter_configs({resource: {"retention.ms": 1000, "preallocate": True}})).check()
+
+    def is_set(found: Results[Resource, Any]) -> bool:
+        return (found[resource]["retention.ms"].value, found[resource]["preallocate"].value) == ("1000", "true")
+
+    await eventually(lambda: admin.describe_configs([resource]), is_set)
+    assert list(await admin.delete_topics(topic)) == [topic]
+    assert code(await admin.delete_groups(topic), topic) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
 async def test_topics_are_made_described_grown_and_deleted(admin: Admin, topic: str) -> None:
     named, small = f"{topic}-named", f"{topic}-small"
     wanted = [NewTopic(topic, partitions=2, configs={"retention.ms": "1000"}), named, NewTopic(small, 1, 9), "no name!"]

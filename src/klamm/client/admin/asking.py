@@ -12,7 +12,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from klamm.client.admin.results import K, Results, V, failure, not_told
 from klamm.client.cluster import CONTROLLER
@@ -48,6 +48,11 @@ class Part:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+
+
+def several(items: Iterable[T]) -> Iterable[T]:
+    """One name stands for itself: taken apart it would be letters."""
+    return [cast(T, items)] if isinstance(items, str | bytes) else items
 
 
 async def patiently(cluster: Cluster, ask: Callable[[], Awaitable[T]], *, reading: bool = True) -> T:

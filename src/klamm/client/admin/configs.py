@@ -20,6 +20,9 @@ _MAX_RESOURCES: Final = 500  # in one DescribeConfigs: an answer has some 40 opt
 _DOCUMENTATION: Final = 3  # DescribeConfigs: the version that came with it
 _ALL_TYPES: Final = 1  # ListConfigResources: before it, only subscriptions to clients' metrics
 
+Setting = str | int | float | None
+"""What an option may be set to. It goes over the wire as text."""
+
 
 class ResourceType(IntEnum):
     """What can have options; Kafka's numbers."""
@@ -118,7 +121,7 @@ class ConfigChange:
     operation: ConfigOperation = ConfigOperation.SET
 
 
-Changes = Mapping[str, str | None] | Iterable[ConfigChange]
+Changes = Mapping[str, Setting] | Iterable[ConfigChange]
 Config = Mapping[str, ConfigEntry]
 
 
@@ -240,11 +243,17 @@ def _home(resource: Resource) -> int | None:
     return int(resource.name) if own else None
 
 
+def setting_text(value: Setting) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
+
+
 def _listed(given: Changes) -> list[ConfigChange]:
     if not isinstance(given, Mapping):
         return list(given)
     return [
-        ConfigChange(name, value, ConfigOperation.DELETE if value is None else ConfigOperation.SET)
+        ConfigChange(name, setting_text(value), ConfigOperation.DELETE if value is None else ConfigOperation.SET)
         for name, value in given.items()
     ]
 

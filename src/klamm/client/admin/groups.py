@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.client.admin.asking import Part, ask_brokers, ask_coordinator, by_topic, each, needs, places
+from klamm.client.admin.asking import Part, ask_brokers, ask_coordinator, by_topic, each, needs, places, several
 from klamm.client.admin.group_members import (
     CLASSIC,
     CONSUMER,
@@ -68,7 +68,7 @@ class Groups(Part):
         these types (`classic`, `consumer` ...), if any are given."""
         from klamm.wire.messages.k16_list_groups import ListGroupsRequest
 
-        in_states, of_types = list(states), list(types)
+        in_states, of_types = list(several(states)), list(several(types))
 
         async def ask(node: int) -> list[GroupListing]:
             version = await self._cluster.version(ListGroupsRequest, node=node)
@@ -88,7 +88,9 @@ class Groups(Part):
     async def describe_groups(self, groups: Iterable[str | GroupListing]) -> Results[str, GroupDescription]:
         """With their members and what is assigned to them. Who names a group as it was listed spares the question of
         which type it is."""
-        types = {g if isinstance(g, str) else g.group_id: None if isinstance(g, str) else g.type for g in groups}
+        types = {
+            g if isinstance(g, str) else g.group_id: None if isinstance(g, str) else g.type for g in several(groups)
+        }
         return await each(types, lambda group_id: self._describe(group_id, types[group_id]))
 
     async def _describe(self, group_id: str, kind: str | None) -> GroupDescription:
@@ -132,7 +134,7 @@ class Groups(Part):
                 reading=False,
             )
 
-        return await each(group_ids, delete)
+        return await each(several(group_ids), delete)
 
     async def remove_group_members(
         self, group_id: str, members: Iterable[MemberToRemove] | None = None, *, reason: str = ""

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from klamm.client.admin.asking import Part, ask_controller, ask_leaders, by_topic, needs, patiently, version_of
+from klamm.client.admin.asking import Part, ask_controller, ask_leaders, by_topic, needs, patiently, several, version_of
+from klamm.client.admin.configs import Setting, setting_text
 from klamm.client.admin.results import Results, failure
 from klamm.client.errors import BrokerSaid, ClientError
 from klamm.client.offsets import OffsetFound
@@ -37,7 +38,7 @@ class NewTopic:
     name: str
     partitions: int | None = None
     replication_factor: int | None = None
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, Setting] = field(default_factory=dict)
     assignments: Sequence[Sequence[int]] = ()
 
 
@@ -109,7 +110,7 @@ class Topics(Part):
     async def describe_topics(self, names: Iterable[str]) -> Results[str, TopicDescription]:
         from klamm.wire.messages.k75_describe_topic_partitions import DescribeTopicPartitionsRequest
 
-        wanted = sorted(set(names))  # the order in which the pages of an answer come
+        wanted = sorted(set(several(names)))  # the order in which the pages of an answer come
         if not wanted:
             return Results({})
 
@@ -148,7 +149,7 @@ class Topics(Part):
         """A topic that is only a name gets the cluster's defaults. `validate_only`: they are checked, and not made."""
         from klamm.wire.messages.k19_create_topics import CreateTopicsRequest
 
-        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in several(topics)]
         if not wanted:
             return Results({})
         version = await version_of(self._cluster, CreateTopicsRequest)
@@ -167,7 +168,7 @@ class Topics(Part):
         """By their names, or by their ids (16 bytes): one by id is never another one that has got the same name."""
         from klamm.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-        wanted = list(dict.fromkeys(topics))
+        wanted = list(dict.fromkeys(several(topics)))
         names = [topic for topic in wanted if isinstance(topic, str)]
         if not wanted:
             return Results({})
@@ -289,7 +290,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
             CreatableReplicaAssignment(partition_index=i, broker_ids=list(ids))
             for i, ids in enumerate(topic.assignments)
         ],
-        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+        configs=[CreatableTopicConfig(name=name, value=setting_text(value)) for name, value in topic.configs.items()],
     )
 
 

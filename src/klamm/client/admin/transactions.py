@@ -16,6 +16,7 @@ from klamm.client.admin.asking import (
     each,
     needs,
     places,
+    several,
 )
 from klamm.client.admin.results import Results, failure
 from klamm.client.coordinators import Kind
@@ -84,7 +85,7 @@ class Transactions(Part):
         from klamm.wire.messages.k66_list_transactions import ListTransactionsRequest
 
         request = ListTransactionsRequest(
-            state_filters=list(states),
+            state_filters=list(several(states)),
             producer_id_filters=list(producer_ids),
             duration_filter=-1 if longer_than_ms is None else longer_than_ms,
             transactional_id_pattern=pattern,
@@ -136,7 +137,7 @@ class Transactions(Part):
                 tuple(TopicPartition(topic.topic, i) for topic in told.topics for i in sorted(topic.partitions)),
             )
 
-        return await each(transactional_ids, ask)
+        return await each(several(transactional_ids), ask)
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> Results[str, FencedProducer]:
         """Take these ids over: producers that have them are refused from now on, and what they have open is aborted
@@ -157,7 +158,7 @@ class Transactions(Part):
                 raise error
             return FencedProducer(told.producer_id, told.producer_epoch)
 
-        return await each(transactional_ids, fence)
+        return await each(several(transactional_ids), fence)
 
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final
 
-from klamm.client.admin.asking import Part, ask_controller, patiently
+from klamm.client.admin.asking import Part, ask_controller, patiently, several
 from klamm.client.admin.results import Results, failure
 from klamm.client.errors import ClientError
 
@@ -156,7 +156,7 @@ class Users(Part):
             UserName,
         )
 
-        names = None if users is None else list(dict.fromkeys(users))
+        names = None if users is None else list(dict.fromkeys(several(users)))
         if names == []:
             return Results({})
         asked = None if names is None else [UserName(name=name) for name in names]
