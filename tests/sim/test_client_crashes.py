@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from klamm.client import ClientConfig, Cluster
 from klamm.client.batches import BatchResult
 from klamm.client.bulk import columns
 from klamm.core.env import Env
 from klamm.core.options import Options
 from klamm.server.node import Node
+from klamm.testing.sim.telling import tell
 from klamm.testing.sim.world import World
 from klamm.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from support.seeds import in_every_run, in_soak, tell_all
 
 PARTITIONS = 3
 RECORDS = 400
@@ -58,6 +58,12 @@ class Story:
             await self._produce(cluster)
             await reader
             trouble.cancel()
+
+    def check(self) -> None:
+        failed = [outcome for outcome in self.outcomes if not isinstance(outcome, BatchResult)]
+        assert not failed, failed
+        assert not [result for result in self.told if result.error is not None]
+        assert self.read == self.sent
 
     async def _start(self) -> None:
         self.process = self.world.node("broker")
@@ -101,18 +107,15 @@ class Story:
                 count += len(chunk.records)
 
 
-@pytest.mark.parametrize("first", range(0, 30, 10))
-def test_records_arrive_once_and_in_order_over_any_number_of_kills(first: int) -> None:
-    for seed in range(first, first + 10):
-        with World(seed) as world:
+def run_seed(seed: int) -> None:
+    tell(seed, Story, Story.check)
 
-            async def main(world: World = world) -> Story:
-                story = Story(world)
-                await story.run()
-                return story
 
-            story = world.run(main())
-        failed = [outcome for outcome in story.outcomes if not isinstance(outcome, BatchResult)]
-        assert not failed, f"seed {seed}: {failed}"
-        assert not [result for result in story.told if result.error is not None], f"seed {seed}"
-        assert story.read == story.sent, f"seed {seed}"
+@in_every_run(30, step=10)
+def test_records_arrive_once_and_in_order_over_any_number_of_kills(seeds: range) -> None:
+    tell_all(run_seed, seeds)
+
+
+@in_soak()
+def test_records_arrive_once_and_in_order_over_very_many_kills(seeds: range) -> None:
+    tell_all(run_seed, seeds)

@@ -4,7 +4,7 @@ is passed over, and no offset is committed of one that was not worked on. Some m
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,8 +16,10 @@ from klamm.core.ids import TopicPartition
 from klamm.core.options import Options
 from klamm.server.node import Node
 from klamm.testing.sim.incarnation import Killed
+from klamm.testing.sim.telling import tell
 from klamm.testing.sim.world import SimNode, World
 from klamm.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from support.seeds import in_every_run, in_soak, tell_all
 
 PARTITIONS = 4
 RECORDS = 300
@@ -49,6 +51,11 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 
 
+class Told(NamedTuple):
+    worked: int
+    again: int
+
+
 class Story:
     def __init__(self, world: World, options: dict[str, Any]) -> None:
         self.world = world
@@ -59,6 +66,9 @@ class Story:
         self.again = 0
         self.applications: list[SimNode] = []
         self.is_over = False
+
+    def told(self) -> Told:
+        return Told(sum(self.done), self.again)
 
     async def run(self) -> None:
         await self._start_broker()
@@ -154,32 +164,20 @@ class Story:
                 assert at is None or at.offset <= self.done[place.partition]
 
 
-def tell(seed: int, options: dict[str, Any]) -> Story:
-    with World(seed) as world:
+def run(seeds: range, protocol: str) -> None:
+    def run_seed(seed: int) -> Told:
+        return tell(seed, lambda world: Story(world, PROTOCOLS[protocol]), Story.told)
 
-        async def main(world: World = world) -> Story:
-            story = Story(world, options)
-            await story.run()
-            return story
-
-        return world.run(main())
+    tell_all(run_seed, seeds, worked=100)
 
 
+@in_every_run(4, step=4)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_record_is_worked_on_over_any_number_of_kills(protocol: str) -> None:
-    for seed in range(4):
-        try:
-            tell(seed, PROTOCOLS[protocol])
-        except Exception as error:
-            raise AssertionError(f"seed {seed} of {protocol}: {type(error).__name__}: {error}") from error
+def test_every_record_is_worked_on_over_any_number_of_kills(protocol: str, seeds: range) -> None:
+    run(seeds, protocol)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
+@in_soak()
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_record_is_worked_on_over_very_many_kills(protocol: str) -> None:
-    for seed in range(100, 300):
-        try:
-            tell(seed, PROTOCOLS[protocol])
-        except Exception as error:
-            raise AssertionError(f"seed {seed} of {protocol}: {type(error).__name__}: {error}") from error
+def test_every_record_is_worked_on_over_very_many_kills(protocol: str, seeds: range) -> None:
+    run(seeds, protocol)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from klamm.coordinator.groups import rebalance
 from klamm.coordinator.groups.classic_group import ClassicGroup
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.offsets_store import OffsetStore
@@ -17,33 +18,22 @@ from klamm.coordinator.groups.rebalance import Rebalances
 from klamm.core.errors import ErrorCode
 from klamm.testing.sim.broker.model import Violation
 from klamm.testing.sim.membership.story import run_seed
-
-IN_EVERY_RUN = 8
-SOAK_FIRST, SOAK_END = map(int, os.environ.get("KLAMM_SOAK_SEEDS", "100:1000").split(":"))
-STEP = 50
+from klamm.wire.messages.k11_join_group import JoinGroupResponse
+from support.seeds import in_every_run, in_soak, tell_all
 
 
 def run(seeds: range) -> None:
-    lives = generations = epochs = commits = 0
-    for seed in seeds:
-        try:
-            told = run_seed(seed)
-        except Exception as error:
-            pytest.fail(
-                f"seed {seed}: {type(error).__name__}: {error}\n"
-                f"run it again with: python -m klamm.testing.sim.run --membership --seed {seed} --trace"
-            )
-        lives += told.lives
-        generations += told.generations
-        epochs += told.epochs
-        commits += told.commits
-    enough = lives > 2 * len(seeds) and commits > 20 * len(seeds)
-    assert enough and generations > len(seeds) and epochs > len(seeds), "these were dull stories"
+    tell_all(run_seed, seeds, "--membership", lives=2, generations=1, epochs=1, commits=20)
 
 
-@pytest.mark.parametrize("first", range(0, IN_EVERY_RUN, 4))
-def test_groups_keep_what_they_have_over_any_number_of_deaths(first: int) -> None:
-    run(range(first, first + 4))
+@in_every_run(12, step=4)
+def test_groups_keep_what_they_have_over_any_number_of_deaths(seeds: range) -> None:
+    run(seeds)
+
+
+@in_soak()
+def test_groups_keep_what_they_have_over_very_many_deaths(seeds: range) -> None:
+    run(seeds)
 
 
 def test_a_story_is_the_same_in_every_process() -> None:
@@ -53,13 +43,6 @@ def test_a_story_is_the_same_in_every_process() -> None:
         for seed in ("1", "2")
     ]
     assert told[0] == told[1] and b"trace" in told[0]
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", range(SOAK_FIRST, SOAK_END, STEP))
-def test_groups_keep_what_they_have_over_very_many_deaths(first: int) -> None:
-    run(range(first, min(first + STEP, SOAK_END)))
 
 
 # A checker that cannot fail proves nothing: break the coordinator, and see that it does.
@@ -102,6 +85,30 @@ def test_a_generation_that_goes_back_is_found(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(ClassicGroup, "restore", forgetful)
     assert "generation" in found()
+
+
+def test_an_assignment_that_comes_back_as_anothers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    restore = ClassicGroup.restore
+
+    def confused(self: ClassicGroup) -> None:
+        restore(self)
+        if len(self.members) > 1:
+            one, other, *_ = self.members.values()
+            one.assignment, other.assignment = other.assignment, one.assignment
+
+    monkeypatch.setattr(ClassicGroup, "restore", confused)
+    assert " got b" in found(first=4)
+
+
+def test_a_member_that_its_leader_was_not_told_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def incomplete(group: ClassicGroup, member_id: str, **options: bool) -> JoinGroupResponse:
+        answer = joined(group, member_id, **options)
+        answer.members = answer.members[:-1] if len(answer.members) > 1 else answer.members
+        return answer
+
+    joined = rebalance.joined
+    monkeypatch.setattr(rebalance, "joined", incomplete)
+    assert "which no leader sent it" in found()
 
 
 @pytest.mark.parametrize("kind", [ClassicGroup, ConsumerGroup])

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
-
-import pytest
 
 from klamm.client import ClientError
 from klamm.client.errors import ProducerFenced, TransactionAborted, TransactionUnfinished
 from klamm.client.producer import Producer
 from klamm.testing.sim.broker.model import Violation
-from klamm.testing.sim.broker.scenario import remarks
 from klamm.testing.sim.mortal import BROKER, PORT
+from klamm.testing.sim.telling import tell
 from klamm.testing.sim.transactions.producer import PARTITIONS, TOPIC
-from klamm.testing.sim.transactions.story import LIMIT_S, CommittedReader, Story
+from klamm.testing.sim.transactions.story import CommittedReader, Story, Told
 from klamm.testing.sim.world import World
 from klamm.testing.transactions import Fate, Transaction
-
-IN_EVERY_RUN = 20
-SOAK_FIRST, SOAK_END = map(int, os.environ.get("KLAMM_SOAK_SEEDS", "100:1000").split(":"))
-STEP = 50
+from support.seeds import in_every_run, in_soak, tell_all
 
 
 class OwnProducer:
@@ -134,33 +128,15 @@ class OwnStory(Story):
         await self.stop()
 
 
-def run(seeds: range) -> None:
-    kills = committed = 0
-    for seed in seeds:
-        with World(seed) as world:
-
-            async def main(world: World = world) -> OwnStory:
-                story = OwnStory(world)
-                await story.run()
-                return story
-
-            try:
-                with remarks(world.trace):
-                    told = world.run(main(), limit_s=LIMIT_S).told()
-            except Exception as error:
-                pytest.fail(f"seed {seed}: {type(error).__name__}: {error}")
-        kills += told.kills
-        committed += told.committed
-    assert kills > len(seeds) and committed > 5 * len(seeds), "these were dull stories"
+def run_seed(seed: int) -> Told:
+    return tell(seed, OwnStory, OwnStory.told)
 
 
-@pytest.mark.parametrize("first", range(0, IN_EVERY_RUN, 10))
-def test_transactions_of_our_producer_are_whole_over_any_number_of_kills(first: int) -> None:
-    run(range(first, first + 10))
+@in_every_run(20, step=10)
+def test_transactions_of_our_producer_are_whole_over_any_number_of_kills(seeds: range) -> None:
+    tell_all(run_seed, seeds, kills=1, committed=5)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", range(SOAK_FIRST, SOAK_END, STEP))
-def test_transactions_of_our_producer_are_whole_over_very_many_kills(first: int) -> None:
-    run(range(first, min(first + STEP, SOAK_END)))
+@in_soak()
+def test_transactions_of_our_producer_are_whole_over_very_many_kills(seeds: range) -> None:
+    tell_all(run_seed, seeds, kills=1, committed=5)

@@ -22,8 +22,8 @@ from klamm.server.node import Node
 from klamm.testing.sim.broker.client import Client, Lost
 from klamm.testing.sim.broker.lab import TRY_AGAIN, error_code
 from klamm.testing.sim.broker.model import Violation
-from klamm.testing.sim.broker.scenario import remarks
 from klamm.testing.sim.incarnation import Killed
+from klamm.testing.sim.telling import tell
 from klamm.testing.sim.world import SimNode, World
 from klamm.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
@@ -39,7 +39,6 @@ OPTIONS: Final = {
     "log.retention.check.interval.ms": "300",
     "log.flush.offset.checkpoint.interval.ms": "700",
 }
-LIMIT_S: Final = 3600.0
 KEYS: Final = 8
 _PRODUCE_VERSION: Final = 9
 _FETCH_VERSION: Final = 11
@@ -130,6 +129,12 @@ class Story:
         self._writers = [Writer(self, f"writer{i}") for i in range(self._rng.randint(1, 3))]
 
     async def run(self) -> None:
+        with _mistakes() as mistakes:
+            await self._run()
+        if mistakes:
+            raise Violation(mistakes[0])
+
+    async def _run(self) -> None:
         await self._start(check=False)
         await self._create_topic()
         tasks = [asyncio.get_running_loop().create_task(writer.run()) for writer in self._writers]
@@ -289,18 +294,7 @@ async def _stop(node: Node) -> None:
 
 def run_seed(seed: int, *, trace_into: list[str] | None = None) -> Told:
     """Run one seed to its end; raises what went wrong."""
-    with World(seed, trace_into=trace_into) as world:
-
-        async def main() -> Story:
-            story = Story(world)
-            await story.run()
-            return story
-
-        with remarks(world.trace), _mistakes() as mistakes:
-            told = world.run(main(), limit_s=LIMIT_S).told()
-            if mistakes:
-                raise Violation(mistakes[0])
-            return told
+    return tell(seed, Story, Story.told, trace_into=trace_into)
 
 
 @contextmanager

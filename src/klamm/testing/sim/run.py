@@ -3,7 +3,6 @@
 python -m klamm.testing.sim.run --seed 17 --trace     one seed, with everything that happens in it
 python -m klamm.testing.sim.run --seeds 0-999         many, with the failing ones listed at the end
 python -m klamm.testing.sim.run --transactions ...    the stories of transactional clients instead
-python -m klamm.testing.sim.run --groups ...          those of the members of a group
 python -m klamm.testing.sim.run --compaction ...      those of a topic that is compacted all the time
 python -m klamm.testing.sim.run --membership ...      those of groups of both protocols, with every kind of death
 """
@@ -22,7 +21,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run one seed")
     parser.add_argument("--seeds", metavar="FIRST-LAST", help="run many seeds")
     parser.add_argument("--transactions", action="store_true", help="clients with transactions, and kills only")
-    parser.add_argument("--groups", action="store_true", help="members of a group, and kills only")
     parser.add_argument("--compaction", action="store_true", help="a compacted topic, and every kind of death")
     parser.add_argument("--membership", action="store_true", help="groups of both protocols, and every kind of death")
     parser.add_argument("--trace", action="store_true", help="print everything that happened")
@@ -76,13 +74,6 @@ def _compaction(seed: int, lines: list[str] | None) -> str:
     return f"{told.deaths} deaths, {told.rounds} rounds, {told.written} records, trace {told.digest}"
 
 
-def _groups(seed: int, lines: list[str] | None) -> str:
-    from klamm.testing.sim.groups.story import run_seed
-
-    told = run_seed(seed, trace_into=lines)
-    return f"{told.kills} kills, {told.generations} generations, {told.commits} commits, trace {told.digest}"
-
-
 def _membership(seed: int, lines: list[str] | None) -> str:
     from klamm.testing.sim.membership.story import run_seed
 
@@ -93,7 +84,6 @@ def _membership(seed: int, lines: list[str] | None) -> str:
 
 _STORIES = {
     "transactions": _transactions,
-    "groups": _groups,
     "compaction": _compaction,
     "membership": _membership,
 }

@@ -8,9 +8,7 @@ that has just come back before `verify` has looked at it.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 from klamm.core.options import Options
@@ -26,7 +24,7 @@ from klamm.testing.sim.broker.producer import IdempotentProducer, PlainProducer
 from klamm.testing.sim.broker.trimmer import Trimmer
 from klamm.testing.sim.broker.verify import verify
 from klamm.testing.sim.incarnation import Killed
-from klamm.testing.sim.trace import Trace
+from klamm.testing.sim.telling import tell
 from klamm.testing.sim.world import SimNode, World
 
 DATA = "/data"
@@ -37,7 +35,6 @@ OPTIONS = {
 }
 """The periodic jobs of a broker, many times in a life of a few seconds."""
 MAX_DEATHS = 5
-LIMIT_S = 3600.0
 _SETTLE_S = 1.0  # longer than anything is on its way: after it no answer of a dead broker arrives any more
 
 
@@ -241,42 +238,12 @@ async def _stop(node: Node) -> None:
     await node.stop()
 
 
-class _Remarks(logging.Handler):
-    """Puts what the broker logs into the trace, for those who read it."""
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__()
-        self._trace = trace
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._trace.remark(f"{record.levelname} {record.name}: {self.format(record)}")
-
-
-@contextmanager
-def remarks(trace: Trace) -> Iterator[None]:
-    """What the broker logs goes into the trace, and nowhere else."""
-    logger = logging.getLogger("klamm")
-    handler, propagate = _Remarks(trace), logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
-
-
 def run_seed(seed: int, *, trace_into: list[str] | None = None) -> Outcome:
     """Run one seed to its end; raises what went wrong."""
-    with World(seed, trace_into=trace_into) as world:
+    return tell(seed, Scenario, _outcome, trace_into=trace_into)
 
-        async def main() -> Scenario:
-            scenario = Scenario(world)
-            await scenario.run()
-            return scenario
 
-        with remarks(world.trace):
-            scenario = world.run(main(), limit_s=LIMIT_S)
-        model = scenario.lab.model
-        records = sum(len(partition.known) for topic in model.topics for partition in topic.partitions)
-        return Outcome(world.trace.digest(), world.trace.events, records, scenario.lives)
+def _outcome(scenario: Scenario) -> Outcome:
+    trace, model = scenario.lab.world.trace, scenario.lab.model
+    records = sum(len(partition.known) for topic in model.topics for partition in topic.partitions)
+    return Outcome(trace.digest(), trace.events, records, scenario.lives)

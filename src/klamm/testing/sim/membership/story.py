@@ -15,11 +15,12 @@ from klamm.testing.sim.broker.client import Client
 from klamm.testing.sim.broker.lab import Lab, error_code
 from klamm.testing.sim.broker.model import PartitionModel, Violation
 from klamm.testing.sim.broker.producer import IdempotentProducer
-from klamm.testing.sim.broker.scenario import LIMIT_S, Scenario, remarks
+from klamm.testing.sim.broker.scenario import Scenario
 from klamm.testing.sim.membership import classic, consumer
 from klamm.testing.sim.membership.group import Group
 from klamm.testing.sim.membership.member import AGAIN, PATIENCE_S, GroupMember
 from klamm.testing.sim.membership.offsets import committed, fetch_request
+from klamm.testing.sim.telling import tell
 from klamm.testing.sim.world import World
 from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -163,20 +164,15 @@ async def _coordinator(client: Client, group: Group) -> None:
 
 def run_seed(seed: int, *, trace_into: list[str] | None = None) -> Told:
     """Run one seed to its end; raises what went wrong."""
-    with World(seed, trace_into=trace_into) as world:
+    return tell(seed, GroupScenario, _told, trace_into=trace_into)
 
-        async def main() -> GroupScenario:
-            scenario = GroupScenario(world)
-            await scenario.run()
-            return scenario
 
-        with remarks(world.trace):
-            scenario = world.run(main(), limit_s=LIMIT_S)
-        groups = scenario.groups
-        return Told(
-            world.trace.digest(),
-            scenario.lives,
-            sum(group.generations.count for group in groups),
-            sum(len(group.epochs) for group in groups),
-            sum(group.commits for group in groups),
-        )
+def _told(scenario: GroupScenario) -> Told:
+    groups = scenario.groups
+    return Told(
+        scenario.lab.world.trace.digest(),
+        scenario.lives,
+        sum(group.generations.count for group in groups),
+        sum(len(group.epochs) for group in groups),
+        sum(group.commits for group in groups),
+    )

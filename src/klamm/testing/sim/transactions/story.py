@@ -17,8 +17,8 @@ from klamm.records.record import ControlType, decode_control, decode_records
 from klamm.testing.sim.broker.client import Client, Lost
 from klamm.testing.sim.broker.lab import error_code
 from klamm.testing.sim.broker.model import Violation
-from klamm.testing.sim.broker.scenario import remarks
 from klamm.testing.sim.mortal import MortalBroker
+from klamm.testing.sim.telling import tell
 from klamm.testing.sim.transactions.producer import PARTITIONS, TOPIC, TransactionalProducer
 from klamm.testing.sim.world import World
 from klamm.testing.transactions import Fate, History
@@ -33,8 +33,6 @@ OPTIONS: Final = {
     "transaction.state.log.num.partitions": "3",
     "offsets.topic.num.partitions": "3",
 }
-LIMIT_S: Final = 3600.0
-"""Of its own time: whatever hangs for ever is found by it."""
 _FETCH_VERSION: Final = 11
 _READ_COMMITTED: Final = 1
 
@@ -207,12 +205,4 @@ async def _committed_offset(client: Client, group: str) -> int:
 
 def run_seed(seed: int, *, trace_into: list[str] | None = None) -> Told:
     """Run one seed to its end; raises what went wrong."""
-    with World(seed, trace_into=trace_into) as world:
-
-        async def main() -> Story:
-            story = Story(world)
-            await story.run()
-            return story
-
-        with remarks(world.trace):
-            return world.run(main(), limit_s=LIMIT_S).told()
+    return tell(seed, Story, Story.told, trace_into=trace_into)

@@ -1,1 +1,0 @@
-"""Members of classic groups, simulated, and the broker that dies under them."""
