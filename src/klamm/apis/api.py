@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from klamm.apis.produce_targets import ProduceTargets
     from klamm.apis.registry import Registry
     from klamm.apis.transactional import Verifier
+    from klamm.apis.versions_cache import VersionsCache
     from klamm.controller import Controller
     from klamm.coordinator.groups.machine import GroupMachine
     from klamm.coordinator.runtime import Coordinator
@@ -253,6 +254,7 @@ class Broker:
         "sessions",
         "transactions",
         "verifier",
+        "versions_cache",
     )
 
     def __init__(
@@ -270,6 +272,7 @@ class Broker:
         producer_ids: ProducerIds,
         apis: Registry,
         metadata_cache: MetadataCache,
+        versions_cache: VersionsCache,
         produce_targets: ProduceTargets,
         fetch_targets: FetchTargets,
         groups: Coordinator[GroupMachine],
@@ -288,6 +291,7 @@ class Broker:
         self.producer_ids = producer_ids
         self.apis = apis
         self.metadata_cache = metadata_cache
+        self.versions_cache = versions_cache
         self.produce_targets = produce_targets
         self.groups = groups
         self.transactions = transactions

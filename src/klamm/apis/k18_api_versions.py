@@ -2,14 +2,16 @@
 
 Unusual: a client may open with a version that we do not have, because it cannot know; the dispatcher then answers, in
 version 0, which ones there are (KIP-511). Features whose lowest level is 0 are left out before v4, because older
-clients take them for an error (KIP-1022).
+clients take them for an error (KIP-1022). Answers are kept in their encoded form (see versions_cache).
 """
 
 from __future__ import annotations
 
 import re
 
+from klamm import wire
 from klamm.apis.api import Answer, Api, Context
+from klamm.apis.versions_cache import MAX_REQUEST_BYTES, Greeting
 from klamm.core.errors import ErrorCode
 from klamm.metadata.image import Image
 from klamm.wire.messages.k18_api_versions import (
@@ -39,6 +41,33 @@ def handle(ctx: Context, request: ApiVersionsRequest) -> Answer:
     return response
 
 
+def shortcut(ctx: Context, frame: memoryview, body: int) -> bytes | None:
+    """What another client of the same kind was answered."""
+    if ctx.throttle_time_ms or len(frame) - body > MAX_REQUEST_BYTES:
+        return None
+    cache, version, said = ctx.broker.versions_cache, ctx.api_version, frame[body:].tobytes()
+    greeting = cache.get(ctx.broker.image, version, said)
+    if greeting is None:
+        greeting = _fresh(ctx, said)
+        if greeting is None:
+            return None
+        cache.put(version, said, greeting)
+    elif version >= _SOFTWARE:
+        ctx.peer.software_name, ctx.peer.software_version = greeting.software_name, greeting.software_version
+    return greeting.answer
+
+
+def _fresh(ctx: Context, said: bytes) -> Greeting | None:
+    try:
+        request = wire.decode(ApiVersionsRequest, said, ctx.api_version, allow_trailing=True)
+    except wire.ProtocolError:
+        return None  # the dispatcher finds it again
+    answer = handle(ctx, request)
+    if not isinstance(answer, ApiVersionsResponse) or answer.error_code:
+        return None
+    return Greeting(request.client_software_name, request.client_software_version, wire.encode(answer, ctx.api_version))
+
+
 def _entry(api: Api) -> ApiVersion:
     return ApiVersion(api_key=api.key, min_version=api.advertised.first, max_version=api.advertised.last)
 
@@ -62,4 +91,4 @@ def on_error(request: ApiVersionsRequest, version: int, code: ErrorCode) -> ApiV
     return ApiVersionsResponse(error_code=code)
 
 
-API = Api(ApiVersionsRequest, handle, key=18, versions=(0, 4), on_error=on_error)
+API = Api(ApiVersionsRequest, handle, key=18, versions=(0, 4), on_error=on_error, shortcut=shortcut)

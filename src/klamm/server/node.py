@@ -19,6 +19,7 @@ from klamm.apis.api import Broker
 from klamm.apis.fetch_targets import FetchTargets
 from klamm.apis.metadata_cache import MetadataCache
 from klamm.apis.produce_targets import ProduceTargets
+from klamm.apis.versions_cache import VersionsCache
 from klamm.controller import BrokerRegistration, Controller
 from klamm.coordinator.services import group_coordinator, transaction_coordinator
 from klamm.core.env import Env
@@ -154,6 +155,7 @@ class Node:
             producer_ids=producer_ids,
             apis=apis,
             metadata_cache=MetadataCache(),
+            versions_cache=VersionsCache(),
             produce_targets=ProduceTargets(replicas),
             groups=groups,
             transactions=transactions,

@@ -16,6 +16,7 @@ from klamm.apis.api import Answer, Api, Broker, Context, Operation, Peer, Pendin
 from klamm.apis.fetch_targets import FetchTargets
 from klamm.apis.metadata_cache import MetadataCache
 from klamm.apis.produce_targets import ProduceTargets
+from klamm.apis.versions_cache import VersionsCache
 from klamm.controller import BrokerRegistration, Controller, NewTopic
 from klamm.coordinator.services import group_coordinator, transaction_coordinator
 from klamm.core.env import Env, FileRange
@@ -89,6 +90,7 @@ class Harness:
             producer_ids=producer_ids,
             apis=self.apis,
             metadata_cache=MetadataCache(),
+            versions_cache=VersionsCache(),
             produce_targets=ProduceTargets(replicas),
             groups=group_coordinator(*coordinated),
             transactions=transaction_coordinator(*coordinated, producer_ids),

@@ -25,6 +25,27 @@ async def test_the_client_software_is_remembered(node: Any) -> None:
     assert (node.peer.software_name, node.peer.software_version) == ("apache-kafka-java", "4.1.0")
 
 
+async def test_the_software_of_every_connection_is_remembered(node: Any) -> None:
+    """Also where the answer is one that another client got before."""
+    for version in (3, 4):
+        for name in ("x", "y", "x"):
+            request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+            node.peer.software_name = node.peer.software_version = ""
+            assert (await node.call(request, version)).api_keys
+            assert (node.peer.software_name, node.peer.software_version) == (name, "1")
+
+
+async def test_one_client_s_request_is_no_other_s(node: Any) -> None:
+    """The same bytes mean something else in another version, and many kinds of clients do not add up."""
+    from klamm.apis.versions_cache import MAX_ANSWERS
+
+    for number in range(MAX_ANSWERS + 2):
+        request = ApiVersionsRequest(client_software_name=f"x{number}", client_software_version="1")
+        answers = [await node.call(request, version) for version in range(5)]
+        assert [bool(answer.supported_features) for answer in answers[:3]] == [False] * 3
+        assert {len(answer.api_keys) for answer in answers} == {len(list(node.broker.apis))}
+
+
 async def test_features_are_those_of_broker_and_image(node: Any) -> None:
     from klamm.controller import BrokerRegistration
 
