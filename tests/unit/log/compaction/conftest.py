@@ -14,9 +14,17 @@ from klamm.log.config import LogConfig
 from klamm.log.log import Log
 from klamm.log.repair import survey
 from klamm.log.results import Appended
-from klamm.records.batch import BatchHeader
+from klamm.records.batch import BatchHeader, iter_batches
 from klamm.records.compression import Codec
-from klamm.records.record import ControlType, EndMarker, Record, decode_records, encode_batch, encode_end_marker
+from klamm.records.record import (
+    ControlType,
+    EndMarker,
+    Record,
+    decode_control,
+    decode_records,
+    encode_batch,
+    encode_end_marker,
+)
 
 RETENTION_MS = 1_000
 
@@ -143,6 +151,28 @@ class Topic:
             )
             if not dropped:
                 found += [record for record in records if record.offset >= self.log.start_offset]
+        return found
+
+    def consumed(self, start: int, max_bytes: int) -> list[Record]:
+        """The same from an offset on, by the algorithm of Kafka's consumer: answer by answer, each with its own list of
+        aborted transactions, which are forgotten at their markers."""
+        found: list[Record] = []
+        stable = self.log.last_stable_offset(self.log.end_offset)
+        while start < stable:
+            read = self.world.do(self.log.read, start, max_bytes, limit=stable)
+            coming = sorted(self.log.aborted_transactions(start, stable, read), key=lambda entry: entry.first_offset)
+            data = read.file.pread(read.size, read.offset)
+            aborted: set[int] = set()
+            for position, header in iter_batches(data):
+                while coming and coming[0].first_offset <= header.last_offset:
+                    aborted.add(coming.pop(0).producer_id)
+                records = decode_records(data[position : position + header.size])
+                if header.is_control:
+                    if records and decode_control(records[0]) == EndMarker(ControlType.ABORT, 0):
+                        aborted.discard(header.producer_id)
+                elif not (header.is_transactional and header.producer_id in aborted):
+                    found += [record for record in records if record.offset >= start]
+                start = max(start, header.next_offset)
         return found
 
     def producers(self) -> dict[int, tuple[int, int, int]]:

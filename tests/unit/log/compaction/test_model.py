@@ -99,6 +99,15 @@ class CompactionMachine(RuleBasedStateMachine):
         assert self.topic.log.end_offset == end
         assert self.topic.producers() == before
 
+    # ---- reading
+
+    @rule(data=st.data(), max_bytes=st.sampled_from([1, 200, 1000, 1 << 30]))
+    def read_what_is_committed(self, data: st.DataObject, max_bytes: int) -> None:
+        log = self.topic.log
+        start = data.draw(st.integers(log.start_offset, log.end_offset))
+        there = [record for record in self.topic.visible() if record.offset >= start]
+        assert self.topic.consumed(start, max_bytes) == there
+
     # ---- ends and beginnings
 
     @rule()
