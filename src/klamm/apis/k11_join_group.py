@@ -1,6 +1,7 @@
 """JoinGroup (key 11), versions 0-9: enter a classic group, or the next generation of it.
 
-Unusual: the answer comes when the rebalance is over, which may take minutes. From v4 on, a new member is first given an
+Unusual: the answer comes when the rebalance is over, which may take minutes. From v7 on, an error has no name of a
+protocol, where it was empty before. From v4 on, a new member is first given an
 id and asked to come back with it; from v9 on, a leader may be told to keep the assignment as it is. While a member
 waits, nothing else of its connection is handled, as with Kafka: a client that loses patience and joins again
 (kafka-python does) must find the rebalance over, and not begin another one.
@@ -13,12 +14,13 @@ from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
 _REBALANCE_TIMEOUT = 1
+_NO_NAME = 7
 
 
 def handle(ctx: Context, request: JoinGroupRequest) -> Answer:
     error = _check(ctx, request)
     if error:
-        return _error(request, error)
+        return _named(_error(request, error), ctx.api_version)
     from klamm.coordinator.groups.members import Joining  # with the first member, not with the broker
 
     joining = Joining(
@@ -40,8 +42,10 @@ def handle(ctx: Context, request: JoinGroupRequest) -> Answer:
         lambda code: _error(request, code),
     )
     if isinstance(answer, Pending):
+        answer = answer if ctx.api_version >= _NO_NAME else _named_later(answer)
         answer.alone = True
-    return answer
+        return answer
+    return _named(answer, ctx.api_version)
 
 
 def _check(ctx: Context, request: JoinGroupRequest) -> ErrorCode:
@@ -57,11 +61,24 @@ def _check(ctx: Context, request: JoinGroupRequest) -> ErrorCode:
 
 
 def _error(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, member_id=request.member_id)
+    return JoinGroupResponse(error_code=code, member_id=request.member_id, protocol_name=None)
+
+
+def _named(answer: Answer, version: int) -> JoinGroupResponse:
+    assert isinstance(answer, JoinGroupResponse)
+    if answer.protocol_name is None and version < _NO_NAME:
+        answer.protocol_name = ""
+    return answer
+
+
+def _named_later(answer: Pending) -> Pending:
+    named = Pending(answer.cancel)
+    answer.then(lambda response: named.set(_named(response, 0)))
+    return named
 
 
 def on_error(request: JoinGroupRequest, version: int, code: ErrorCode) -> JoinGroupResponse:
-    return _error(request, code)
+    return _named(_error(request, code), version)
 
 
 API = Api(JoinGroupRequest, handle, key=11, versions=(0, 9), on_error=on_error)

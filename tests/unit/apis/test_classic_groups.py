@@ -97,6 +97,23 @@ async def test_a_member_joins_syncs_beats_and_leaves(node: Any, version: int) ->
     assert (await node.call(beat, min(version, 4))).error_code == NOBODY
 
 
+@pytest.mark.parametrize("version", JOIN_VERSIONS)
+async def test_an_error_names_no_protocol(node: Any, version: int) -> None:
+    name = None if version >= 7 else ""
+    short = await node.call(join_of(session_timeout_ms=1), version)
+    assert (short.error_code, short.protocol_name) == (ErrorCode.INVALID_SESSION_TIMEOUT, name)
+    unknown = await node.call(join_of("x"), version)
+    assert (unknown.error_code, unknown.protocol_name) == (NOBODY, name)
+    await stable(node)
+    new = await node.call(join_of(), version) if version >= 4 else None
+    waiting = node.begin(request := join_of("" if new is None else new.member_id), version)
+    node.broker.groups.close()
+    answers: list[Any] = []
+    waiting.then(answers.append)
+    told = node.decoded(request, version, answers[0])
+    assert (told.error_code, told.protocol_name) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, name)
+
+
 @pytest.mark.parametrize("version", range(6))
 async def test_leaving_without_being_a_member_is_the_answers_or_the_members_error(node: Any, version: int) -> None:
     for _ in range(2):  # without the group, and with it

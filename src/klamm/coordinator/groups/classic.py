@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from klamm.coordinator.groups.classic_group import ClassicGroup, State
 from klamm.coordinator.groups.joining import Joins
+from klamm.coordinator.groups.members import reason_text
 from klamm.coordinator.groups.rebalance import PART, Rebalances, answer_join, answer_sync, join_error, synced
 from klamm.coordinator.machine import Answer, Now, Outcome, Producer, Record, Reply
 from klamm.core.errors import ErrorCode
@@ -145,7 +146,7 @@ class ClassicGroups:
             else:
                 error = group.check_member(member_id, one.group_instance_id)
             if group is not None and not error:
-                _log.info("group %s: member %s leaves: %s", group_id, member_id, one.reason or "no reason given")
+                _log.info("group %s: member %s leaves, %s", group_id, member_id, reason_text(one.reason))
                 self._rebalances.remove(group, member_id, out)
                 gone.append(member_id)
             results.append(

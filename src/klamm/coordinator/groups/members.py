@@ -19,6 +19,11 @@ MAX_REASON = 255
 """Characters of a client's reason that are logged."""
 
 
+def reason_text(reason: str | None) -> str:
+    """A client's reason (KIP-800), for the log. It may be of any length."""
+    return f"reason: {reason[:MAX_REASON]}" if reason else "no reason given"
+
+
 class Joining(NamedTuple):
     """A JoinGroup, as far as the coordinator needs it."""
 
@@ -38,8 +43,7 @@ class Joining(NamedTuple):
 
     @property
     def why(self) -> str:
-        """For the log (KIP-800)."""
-        return f"reason: {self.reason[:MAX_REASON]}" if self.reason else "no reason given"
+        return reason_text(self.reason)
 
 
 class Member:

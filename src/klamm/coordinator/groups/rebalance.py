@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 def join_error(member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, member_id=member_id)
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
 
 
 def joined(group: ClassicGroup, member_id: str, *, skip_assignment: bool = False) -> JoinGroupResponse:
@@ -216,6 +216,8 @@ class Rebalances:
             self.remove(group, member_id, out)
             if group.phase in (State.STABLE, State.COMPLETING):
                 self.prepare(group, f"member {member_id} fell silent", now, out)
+        else:
+            return  # gone already, or it waits for us
         if group.phase is State.PREPARING and group.all_joined:
             self._complete(group, now, out)
 

@@ -568,3 +568,14 @@ def test_whoever_waits_is_told_when_the_shard_is_given_up(driver: GroupDriver) -
     answers = {answer.reply: answer.value for answer in driver.machine.resigned(ErrorCode.NOT_COORDINATOR)}
     assert set(answers) == {syncing, joining}
     assert {value.error_code for value in answers.values()} == {ErrorCode.NOT_COORDINATOR}
+
+
+def test_a_static_member_that_waits_does_not_cut_the_first_delay_short_when_its_session_would_end() -> None:
+    driver = GroupDriver(group_initial_rebalance_delay_ms=5000)
+    replaced = driver.join(instance_id="i", session_ms=1000)
+    waits = driver.join(instance_id="i", session_ms=1000)
+    assert replaced.error == ErrorCode.FENCED_INSTANCE_ID
+    driver.advance(4.9)
+    assert not waits.done
+    driver.advance(0.2)
+    assert waits.error == ErrorCode.NONE

@@ -41,7 +41,6 @@ class ConsumerGroup:
         "refresh_wanted",
         "regexes",
         "resolved",
-        "resolving",
         "static_members",
         "target",
         "target_epoch",
@@ -76,8 +75,6 @@ class ConsumerGroup:
 
         self.refresh_wanted = True
         """Topics have changed; the next heartbeat looks whether there is something else to assign."""
-        self.resolving = False
-        """Regular expressions are being resolved at the moment."""
 
     # What others ask (see `Group`).
 
