@@ -12,7 +12,7 @@ A call that takes several items answers for each of them: `Results` is a mapping
 has the others. What fails as a whole raises.
 """
 
-from klamm.client.admin.acls import Acl, AclFilter, AclOperation, AclResource, PatternType, Permission
+from klamm.client.admin.acls import Acl, AclFilter
 from klamm.client.admin.clusters import (
     BrokerDescription,
     ClusterDescription,
@@ -57,6 +57,7 @@ from klamm.client.admin.users import (
     ScramUpsertion,
 )
 from klamm.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetFound
+from klamm.core.acls import AclOperation, AclResource, PatternType, Permission
 
 __all__ = [
     "ANY_NAME",

@@ -17,9 +17,10 @@ This module must never import a handler: the registry does.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from klamm.core.acls import CLUSTER_NAME as CLUSTER_NAME  # handlers take it from here
+from klamm.core.acls import AclOperation, AclResource
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.replica.pending import Pending as Pending  # handlers and the server take it from here
 
@@ -143,34 +144,10 @@ class Api:
         return f"<Api {self.key} {self.name} {self.versions.first}-{self.versions.last}>"
 
 
-class Operation(IntEnum):
-    """What a principal wants to do; Kafka's codes, which are also bits of the authorized-operations fields."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    TWO_PHASE_COMMIT = 15
-
-
-class ResourceType(IntEnum):
-    """What it wants to do it to; Kafka's codes."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-CLUSTER_NAME = "kafka-cluster"
-"""The one resource of type CLUSTER, by the name that Kafka's ACLs give it."""
-
+Operation: TypeAlias = AclOperation
+"""What a principal wants to do."""
+ResourceType: TypeAlias = AclResource
+"""What it wants to do it to."""
 
 MAX_ERROR_TEXT = 1000
 """Characters of an error message: what it quotes of the request may be as long as any string on the wire."""

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from klamm.controller.commands import Decision
+from klamm.core.acls import CLUSTER_NAME, AclOperation, AclResource, PatternType, Permission
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.core.slices import Sliced
-from klamm.metadata.acls import Acl, AclFilter, AclOperation, AclResource, Pattern, Permission, finding
+from klamm.metadata.acls import Acl, AclFilter, finding
 from klamm.metadata.image import Image, acl_record
 from klamm.metadata.records import MetadataRecord
 
 MAX_ACLS_PER_REQUEST = 10_000
 """Entries that one request may add or remove; Kafka's bound as well."""
-
-CLUSTER_NAME = "kafka-cluster"
-"""There is one cluster, and this is what entries for it call it."""
 
 
 class AclFailure(NamedTuple):
@@ -44,11 +42,11 @@ def create_acls(image: Image, acls: Sequence[Acl]) -> Decision[list[AclFailure |
 
 def _problem(acl: Acl) -> str | None:
     """Why this cannot be an entry."""
-    if acl.resource_type not in AclResource._value2member_map_ or acl.resource_type == AclResource.ANY:
+    if not AclResource.knows(acl.resource_type) or acl.resource_type == AclResource.ANY:
         return f"{acl.resource_type} is no type of resource that an ACL can be for"
-    if acl.pattern not in (Pattern.LITERAL, Pattern.PREFIXED):
+    if acl.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
         return f"an ACL is for a literal name or a prefix; {acl.pattern} is neither"
-    if acl.operation not in AclOperation._value2member_map_ or acl.operation == AclOperation.ANY:
+    if not AclOperation.knows(acl.operation) or acl.operation == AclOperation.ANY:
         return f"{acl.operation} is no operation that an ACL can be for"
     if acl.permission not in (Permission.ALLOW, Permission.DENY):
         return f"an ACL allows or denies; {acl.permission} is neither"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from klamm.core.acls import AclOperation, AclResource, PatternType, Permission
 from klamm.core.slices import at_once
 from klamm.metadata import acls
-from klamm.metadata.acls import Acl, AclFilter, AclOperation, AclResource, Pattern, Permission, finding
+from klamm.metadata.acls import Acl, AclFilter, finding
 
-ANY, MATCH, LITERAL, PREFIXED = Pattern
+_, ANY, MATCH, LITERAL, PREFIXED = PatternType
 
 
 def entry(name="orders", pattern=LITERAL, resource=AclResource.TOPIC, principal="User:a", host="*"):

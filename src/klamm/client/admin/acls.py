@@ -4,78 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from klamm.client.admin.asking import Part, ask_controller, patiently
 from klamm.client.admin.results import Results, failure
 from klamm.client.errors import ClientError
-
-
-class AclResource(IntEnum):
-    """What something is allowed on; Kafka's numbers. They are not those of resources with options. ANY is for filters,
-    UNKNOWN stands for one that is newer than we are; so it is with the others."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclResource:
-        return cls.UNKNOWN
-
-
-class PatternType(IntEnum):
-    """How a name is meant. MATCH, for filters: whatever applies to this name."""
-
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-    @classmethod
-    def _missing_(cls, value: object) -> PatternType:
-        return cls.UNKNOWN
-
-
-class AclOperation(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-    @classmethod
-    def _missing_(cls, value: object) -> AclOperation:
-        return cls.UNKNOWN
-
-
-class Permission(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
-
-    @classmethod
-    def _missing_(cls, value: object) -> Permission:
-        return cls.UNKNOWN
+from klamm.core.acls import AclOperation, AclResource, PatternType, Permission
 
 
 @dataclass(frozen=True, slots=True)
