@@ -4,7 +4,7 @@
 #define OFFSET_IN_PARTITION 8 /* behind index and leader epoch */
 #define PARTITION_BYTES 28
 
-void put_fetch(struct fetch *fetch, const char *topic, int partitions, int32_t max_bytes) {
+static void put_fetch_from(struct fetch *fetch, const char *topic, const int *indexes, int count, int32_t max_bytes) {
     struct bytes *out = &fetch->request;
     begin_request(out, 1, 11);
     put_int32(out, -1);        /* replica id: a consumer */
@@ -16,11 +16,11 @@ void put_fetch(struct fetch *fetch, const char *topic, int partitions, int32_t m
     put_int32(out, -1);
     put_int32(out, 1);         /* topics */
     put_string(out, topic);
-    put_int32(out, partitions);
+    put_int32(out, count);
     fetch->first = out->size;
-    fetch->partitions = partitions;
-    for (int i = 0; i < partitions; i++) {
-        put_int32(out, i);
+    fetch->partitions = count;
+    for (int i = 0; i < count; i++) {
+        put_int32(out, indexes == NULL ? i : indexes[i]);
         put_int32(out, -1); /* leader epoch */
         put_int64(out, 0);
         put_int64(out, -1); /* log start offset */
@@ -29,6 +29,14 @@ void put_fetch(struct fetch *fetch, const char *topic, int partitions, int32_t m
     put_int32(out, 0); /* forgotten topics */
     put_string(out, "");
     end_request(out);
+}
+
+void put_fetch(struct fetch *fetch, const char *topic, int partitions, int32_t max_bytes) {
+    put_fetch_from(fetch, topic, NULL, partitions, max_bytes);
+}
+
+void put_fetch_of(struct fetch *fetch, const char *topic, const int *indexes, int count, int32_t max_bytes) {
+    put_fetch_from(fetch, topic, indexes, count, max_bytes);
 }
 
 void set_fetch_offset(struct fetch *fetch, int partition, int64_t offset) {

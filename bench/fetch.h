@@ -12,6 +12,8 @@ struct fetch {
 };
 
 void put_fetch(struct fetch *fetch, const char *topic, int partitions, int32_t max_bytes);
+/* Some of its partitions only. */
+void put_fetch_of(struct fetch *fetch, const char *topic, const int *indexes, int count, int32_t max_bytes);
 void set_fetch_offset(struct fetch *fetch, int partition, int64_t offset);
 void send_fetch(const struct fetch *fetch, int fd);
 

@@ -26,6 +26,7 @@ TOOLS = {
     "bare": (["bare.c", "common.c"], []),
     "raw": (["raw.c", "topics.c", "fetch.c", "kafka.c", "common.c"], []),
     "flow": (["flow.c", "fetch.c", "kafka.c", "common.c"], []),
+    "join": (["join.c", "fetch.c", "kafka.c", "common.c"], []),
     "load": (["load.c", "common.c"], ["-lrdkafka", "-pthread"]),
 }
 TOOL_TIMEOUT_S = 900
