@@ -176,7 +176,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while True:
                 if (outbox.slots or sender.queued_bytes) and self._over_a_limit():
-                    self._pause(_LIMIT)
+                    if len(self._buffer):  # else there is nothing to hold back yet, and most likely nothing comes
+                        self._pause(_LIMIT)
                     break
                 frame = next_frame()
                 if frame is None:

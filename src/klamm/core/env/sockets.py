@@ -320,7 +320,7 @@ class RealNetwork:
         assert transport.get_extra_info("sslcontext") is None, "this would go around the encryption"
         # A dup, because asyncio refuses add_writer on the descriptor of one of its own transports.
         sock = transport.get_extra_info("socket")
-        own = socket.socket(sock.family, sock.type, sock.proto, fileno=os.dup(sock.fileno()))
+        own = socket.socket(fileno=os.dup(sock.fileno()))
         own.setblocking(False)
         own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # for peers that vanish while an answer is pending
         return SocketSender(asyncio.get_running_loop(), own, on_progress, on_error, self._executor)
