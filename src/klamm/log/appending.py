@@ -2,7 +2,7 @@
 
 A write goes inline into the page cache as long as that is quick; otherwise it queues up for the ordered writer. Nothing
 of a batch that is refused may be left, in the files or in what is known of its producer. What a leader takes from
-clients and what a follower takes from its leader are here; what happens to a log besides is in `base.py` and `log.py`.
+clients and what a follower takes from its leader are here; what happens to a log besides, `base.py` says where.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from klamm.core.env import Buffer
 from klamm.core.errors import ErrorCode
-from klamm.log.base import LogBase
 from klamm.log.config import LogConfig
+from klamm.log.durable import DurableLog
 from klamm.log.producer_state import Duplicate
 from klamm.log.replay import apply, end_marker
 from klamm.log.results import Appended, Rejected
@@ -37,7 +37,7 @@ _new = tuple.__new__  # half the time of calling a NamedTuple
 WritableBuffer = bytearray | memoryview
 
 
-class AppendingLog(LogBase):
+class AppendingLog(DurableLog):
     __slots__ = ()
 
     # ---- as the leader
