@@ -1,7 +1,8 @@
 """ListGroups (key 16), versions 0-5: the groups that this broker coordinates, by state (v4) and type (v5) if wanted.
 
 Unusual: while a part of the groups is still loading there is no answer but COORDINATOR_LOAD_IN_PROGRESS: a list that
-lacks groups looks like one that is whole. Who may not describe the cluster sees the groups that it may describe.
+lacks groups looks like one that is whole. For the same reason it is held back until what it shows is committed. Who may
+not describe the cluster sees the groups that it may describe.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ _GROUPS_PER_SLICE = 500
 def handle(ctx: Context, request: ListGroupsRequest) -> Answer:
     if ctx.broker.groups.loading:
         return _error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ctx.throttle_time_ms)
-    return in_slices(_list(ctx, request))
+    return _answer(ctx, request)
+
+
+async def _answer(ctx: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    response = await in_slices(_list(ctx, request))
+    lost = await ctx.broker.groups.settled()
+    return _error(lost, ctx.throttle_time_ms) if lost else response
 
 
 def _list(ctx: Context, request: ListGroupsRequest) -> Sliced[ListGroupsResponse]:

@@ -194,6 +194,16 @@ class Coordinator(Generic[M]):
         shards = self._shards.values()
         return sum(shard.loading for shard in shards), sum(shard.machine is not None for shard in shards)
 
+    async def settled(self) -> ErrorCode:
+        """NONE when everything that `shards` shows now is committed; else why it will not be."""
+        try:
+            for shard in list(self._shards.values()):
+                if not shard.is_settled:
+                    await shard.settled()
+        except BrokerError as error:
+            return error.code
+        return ErrorCode.NONE
+
     @property
     def loading(self) -> bool:
         """Whether there is more than `shards` tells of."""

@@ -112,6 +112,15 @@ class Shard(Generic[M]):
             self._commit(machine, decide(machine, now), now, done)
         return done
 
+    @property
+    def is_settled(self) -> bool:
+        """Everything that the machine's state rests on is committed."""
+        return self.machine is None or (self._last_offset < self.partition.high_watermark and not self._uncommitted)
+
+    def settled(self) -> asyncio.Future[None]:
+        """Done when what there is now is committed; BrokerError if it is lost."""
+        return self.run(lambda machine, now: Outcome())
+
     def write_marker(self, producer: Producer, marker: EndMarker, transaction_version: int) -> Appended | Rejected:
         """A transaction has ended, as its coordinator says: what it has committed here counts, or is gone."""
         machine = self.machine

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from klamm import wire
-from klamm.apis.api import CLUSTER_NAME, Operation, ResourceType
+from klamm.apis.api import CLUSTER_NAME, Operation, Pending, ResourceType
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from klamm.wire.messages.k08_offset_commit import (
@@ -129,6 +129,18 @@ async def test_who_may_not_describe_the_cluster_sees_only_the_groups_it_may_desc
     assert len((await node.call(ListGroupsRequest(), 4)).groups) == 2
     node.broker.authorizer = tools.deny(hidden, (Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME))
     assert [group.group_id for group in (await node.call(ListGroupsRequest(), 4)).groups] == ["b"]
+
+
+async def test_a_group_is_not_listed_before_what_makes_it_one_is_committed(start: Any) -> None:
+    node = await start(log_flush_interval_messages="1")  # every write goes to a thread, and is synced there
+    await node.call(FindCoordinatorRequest(key="g", key_type=0), 2)
+    await node.create("t")
+    topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition()])
+    written = node.begin(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+    assert isinstance(written, Pending) and not written.done
+    response = await node.call(ListGroupsRequest(), 5)
+    assert written.done
+    assert [group.group_id for group in response.groups] == ["g"]
 
 
 async def test_without_the_internal_topic_there_are_no_groups(start: Any) -> None:
