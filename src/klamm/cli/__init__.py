@@ -77,6 +77,13 @@ def build_parser(verb: str | None) -> tuple[Parser, dict[str, Parser]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:  # also while a verb is being imported
+        return 130
+
+
+def _main(argv: Sequence[str] | None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     if args[:1] == ["__complete"]:
         return _complete(args[1:])
@@ -100,8 +107,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if failure.hint:
             print(failure.hint, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:  # the reader of our output (head, less) has had enough
         _drop_output()
         return 0

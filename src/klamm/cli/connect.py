@@ -79,6 +79,7 @@ def with_cluster(args: argparse.Namespace, work: Callable[[Cluster], Awaitable[i
 
 async def _connected(config: ClientConfig, work: Callable[[Cluster], Awaitable[int]]) -> int:
     from klamm.client import Cluster
+    from klamm.client.cluster import NOBODY_THERE
     from klamm.client.errors import ClientError, NotReachable
     from klamm.core.env.real import real_env
 
@@ -91,7 +92,8 @@ async def _connected(config: ClientConfig, work: Callable[[Cluster], Awaitable[i
         finally:
             await cluster.close()
     except NotReachable as error:
-        raise Failed(error.text, f"{error.hint} {_NOT_REACHABLE}".strip()) from None
+        more = f" {_NOT_REACHABLE}" if error.hint in ("", NOBODY_THERE) else ""  # another hint knows better
+        raise Failed(error.text, f"{error.hint}{more}".strip()) from None
     except ClientError as error:
         raise Failed(error.text, error.hint) from None
     finally:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from klamm.client.admin.transactions import TransactionDescription, TransactionListing
 
 _ONGOING = "Ongoing"
+_OPEN = (_ONGOING, "PrepareCommit", "PrepareAbort")
 _LIST = """
   klamm txn list                                             all transactional ids that the cluster knows
   klamm txn list --state Ongoing --longer-than 5m            what has been open for long
@@ -158,18 +159,24 @@ async def _described(cluster: Cluster, ids: Sequence[str]) -> list[TransactionDe
 def _document(one: TransactionDescription, now_ms: int) -> dict[str, Any]:
     document = asdict(one)
     del document["partitions"]  # to come last
-    document["duration_ms"] = None if one.start_ms is None else now_ms - one.start_ms
+    document["duration_ms"] = _open_ms(one, now_ms)
     document["partitions"] = [{"topic": topic, "partition": index} for topic, index in one.partitions]
     return document
+
+
+def _open_ms(one: TransactionDescription, now_ms: int) -> int | None:
+    """Brokers tell of the last transaction when it began, also after it has ended."""
+    return None if one.start_ms is None or one.state not in _OPEN else max(0, now_ms - one.start_ms)
 
 
 def _print_described(one: TransactionDescription, now_ms: int) -> None:
     from klamm.cli.units import show_duration
 
+    open_ms = _open_ms(one, now_ms)
     print_fields([
         ("id", one.transactional_id),
         ("state", one.state),
-        ("open for", None if one.start_ms is None else show_duration(max(0, now_ms - one.start_ms))),
+        ("open for", None if open_ms is None else show_duration(open_ms)),
         ("time limit", show_duration(one.timeout_ms)),
         ("producer", f"{one.producer_id}, epoch {one.producer_epoch}"),
         ("coordinator", f"broker {one.coordinator}"),

@@ -44,7 +44,7 @@ def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise NoArrow("Arrow record batches need pyarrow.", "Install it: pip install 'klamm[arrow]'.") from error
+        raise NoArrow("Arrow record batches need pyarrow.", "Install it: pip install pyarrow.") from error
     return pyarrow
 
 

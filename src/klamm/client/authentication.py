@@ -103,7 +103,8 @@ class Login:
 
     async def _choose(self, name: str) -> None:
         connection = self._connection
-        connection.versions.best(SaslHandshakeRequest)  # the broker may have none
+        if not connection.versions.has(SaslHandshakeRequest):
+            raise AuthenticationFailed("the broker has no SASL", "security.protocol should be PLAINTEXT or SSL there.")
         request = SaslHandshakeRequest(mechanism=name)
         answer: SaslHandshakeResponse = await connection.send(
             request, HANDSHAKE_VERSION, self._timeout_s, even_if_held=True

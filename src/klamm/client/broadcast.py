@@ -133,7 +133,7 @@ class Broadcast:
 
 
 def _refuse() -> NoReturn:
-    raise ConsumerMisuse("Offsets are committed for a group, and this consumer has no group_id.")
+    raise ConsumerMisuse("Offsets are committed for a group, and this consumer has no group_id.", "Give it one.")
 
 
 async def _tell(callback: Callback | None, places: Iterable[TopicPartition]) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from klamm.client.offsets import OffsetFound, Wanted
     from klamm.client.sender import OnBatch, Sender
 
+NOBODY_THERE: Final = "Is a broker running there?"
 CONTROLLER: Final = -(1 << 31)
 """Stands for the broker that is the controller, or passes requests on to it."""
 
@@ -55,7 +56,7 @@ class Cluster:
     async def connect(cls, config: ClientConfig, env: Env) -> Cluster:
         """Find the cluster through `bootstrap.servers`, each tried once. `NotReachable` names them all and why."""
         for warning in config.warnings:
-            log.warning("%s.", warning)
+            log.warning("%s", warning if warning.endswith("?") else f"{warning}.")
         cluster = cls(config, env)
         try:
             found = await cluster.metadata(())
@@ -120,7 +121,7 @@ class Cluster:
             except NotReachable as error:
                 attempts += [attempt for attempt in error.attempts if attempt not in attempts]
                 hint = hint or error.hint
-        raise NotReachable(attempts, hint or "Is a broker running there?")
+        raise NotReachable(attempts, hint or (NOBODY_THERE if attempts else "Say where, with bootstrap_servers."))
 
     def _advertised_hint(self, node: int) -> str:
         if self.nodes.address(node) in self.config.bootstrap_servers:

@@ -101,7 +101,10 @@ class NotAssigned(ConsumerMisuse):
     """The partition is not one of the consumer's."""
 
     def __init__(self, topic: str, partition: int) -> None:
-        super().__init__(f"{topic}, partition {partition}, is not assigned to this consumer.")
+        super().__init__(
+            f"{topic}, partition {partition}, is not assigned to this consumer.",
+            "Assign it; in a group, partitions come while records are waited for, and `on_assigned` is told.",
+        )
         self.topic = topic
         self.partition = partition
 

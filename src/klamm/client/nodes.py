@@ -178,7 +178,8 @@ class Nodes:
         before = self._trouble.get(broker.id)
         config = self._config
         level = logging.WARNING if before is None else logging.DEBUG
-        log.log(level, "%s cannot be used: %s", _name(broker), str(error).rstrip("."))
+        reason = error.text.rstrip(".") + (f". {error.hint}" if error.hint else "")
+        log.log(level, "%s cannot be used: %s", _name(broker), reason)
         backoff = before.backoff if before else Backoff(
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, self._env.rng
         )  # fmt: skip

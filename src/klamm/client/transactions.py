@@ -307,7 +307,11 @@ class Transactions:
         if self.failed is not None:
             raise self.failed.with_traceback(None)
         if self.state is not state:
-            raise ClientError(f"The producer of {self.id} cannot {what} now: it is {self.state.value}.")
+            between = self.state is State.READY
+            raise ClientError(
+                f"The producer of {self.id} cannot {what} now: it is {self.state.value}.",
+                "Do it in a block with `producer.transaction()`, or call `begin` first." if between else "",
+            )
 
 
 def _code(answer: InitProducerIdResponse | EndTxnResponse) -> int:

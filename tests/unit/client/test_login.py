@@ -67,6 +67,12 @@ class Guard:
         return answer
 
 
+async def test_a_broker_without_sasl_is_told_from_one_that_is_not_there(fake: Fake, connect: Connect) -> None:
+    broker = await fake()
+    with pytest.raises(AuthenticationFailed, match=r"the broker has no SASL\. security.protocol should be PLAINTEXT"):
+        await connect(broker, **PLAIN)
+
+
 async def test_the_login_comes_after_the_versions_and_before_everything_else(fake: Fake, connect: Connect) -> None:
     broker = await fake()
     guard = Guard(broker)
