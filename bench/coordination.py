@@ -1,8 +1,10 @@
 """Groups, transactions and compaction of one broker, as two brokers are compared by them. See side.py.
 
-Members of groups and producers of transactions are our own (members.py), because a library's pauses would be measured
-instead: librdkafka waits 3 s between heartbeats and tens of milliseconds before it asks again. Its transactions have a
-row of their own.
+Members of groups and producers of transactions are our own, because a library's pauses would be measured instead:
+librdkafka waits 3 s between heartbeats and tens of milliseconds before it asks again. Its transactions have a row of
+their own. The members that come together as quickly as they can are a C program (join.c): a hundred in Python
+(members.py) take more time than a broker does. They have a row, too, because they join one by one, as consumers do that
+are started one by one.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ COORDINATION_SETTINGS = [
     "log.cleaner.backoff.ms=100",
 ]
 MEMBERS, HEARTBEAT_MS = 100, 100
-JOINS = 3  # of which the median is the value of a round
+JOINS, PYTHON_JOINS = 15, 3  # of which the median is the value of a round
 FEW_MEMBERS, FEW_HEARTBEAT_MS, SESSION_MS = 20, 300, 6_000
 TXN_RECORDS, TXN_MS = 100, 2_000
 COMPACTED_BYTES, COMPACTED_SIZE, KEYS = 1_000_000_000, 100, 100_000
@@ -43,6 +45,7 @@ MEMBERS_TIMEOUT_S = 150
 
 FIRST_GROUP = Row(f"the first group of a fresh broker, {MEMBERS} members, until all have a record", "ms", less=True)
 JOIN = Row(f"{MEMBERS} members join a group until all have their first record", "ms", 2.0, less=True)
+PYTHON_JOIN = Row("the same, members in Python, each joins as soon as it is connected", "ms", less=True)
 LEAVE = Row(f"one of {FEW_MEMBERS} leaves, until the others go on", "ms", less=True, most=1_000)
 SILENT = Row(
     f"one of {FEW_MEMBERS} falls silent (session {SESSION_MS // 1000} s), until the others go on",
@@ -69,7 +72,7 @@ LIBRDKAFKA = "librdkafka, 1 producer"
 
 
 def coordination_rows() -> list[Row]:
-    found = [FIRST_GROUP, JOIN, LEAVE, SILENT, commits_row(8), commits_row(1)]
+    found = [FIRST_GROUP, JOIN, PYTHON_JOIN, LEAVE, SILENT, commits_row(8), commits_row(1)]
     found += [transactions_row(client) for client in (*TXN_CLIENTS, LIBRDKAFKA)]
     return [*found, COMPACTION, IDLE_P99, BUSY_P99, BUSY_TIMES]
 
@@ -99,6 +102,12 @@ class Coordination(Block):
         result: dict[str, Any] = json.loads(run.stdout)
         return result
 
+    def join(self, where: dict[str, object], members: int) -> float:
+        """The seconds until the members of a new group have their first record."""
+        options = {"members": members, "heartbeat_ms": HEARTBEAT_MS}
+        seconds: float = self.tool("join", "run", **where, group=self.group(), **options)["seconds"]
+        return seconds
+
     @contextlib.contextmanager
     def filled_topic(self, partitions: int) -> Iterator[dict[str, object]]:
         """One batch in each partition."""
@@ -114,15 +123,15 @@ class Coordination(Block):
     def begin(self) -> Values:
         self.broker.wait_for_answer()
         with self.filled_topic(MEMBERS) as where:
-            options = {"members": MEMBERS, "heartbeat_ms": HEARTBEAT_MS}
-            yield FIRST_GROUP, self.members("join", **where, group=self.group(), **options)["seconds"] * 1e3
+            yield FIRST_GROUP, self.join(where, MEMBERS) * 1e3
 
     def warm_up_once(self, where: dict[str, object]) -> None:
         super().warm_up_once(where)
         self.tool("raw", "small", **where, kind="commit", connections=CONNECTIONS, depth=8, milliseconds=500)
-        with self.filled_topic(FEW_MEMBERS) as filled:
-            for _ in range(3):
-                self.members("join", **filled, group=self.group(), members=FEW_MEMBERS, heartbeat_ms=HEARTBEAT_MS)
+        with self.filled_topic(MEMBERS) as filled:
+            for _ in range(5):
+                self.join(filled, MEMBERS)
+            self.members("join", **filled, group=self.group(), members=FEW_MEMBERS, heartbeat_ms=HEARTBEAT_MS)
             self.members("transactions", **filled, producers=8, milliseconds=500, id=self.group())
 
     # the steps
@@ -130,8 +139,9 @@ class Coordination(Block):
     def joining(self) -> Values:
         options = {"members": MEMBERS, "heartbeat_ms": HEARTBEAT_MS}
         with self.filled_topic(MEMBERS) as where:
-            times = [self.members("join", **where, group=self.group(), **options)["seconds"] for _ in range(JOINS)]
-        yield JOIN, statistics.median(times) * 1e3
+            yield JOIN, statistics.median(self.join(where, MEMBERS) for _ in range(JOINS)) * 1e3
+            runs = [self.members("join", **where, group=self.group(), **options) for _ in range(PYTHON_JOINS)]
+        yield PYTHON_JOIN, statistics.median(run["seconds"] for run in runs) * 1e3
 
     def leaving(self) -> Values:
         options = {"members": FEW_MEMBERS, "heartbeat_ms": FEW_HEARTBEAT_MS, "session_ms": SESSION_MS}

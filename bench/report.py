@@ -77,9 +77,14 @@ What was not left at its default:
   from when the client got round to it, to when the consumer has it.
 - **Groups, transactions, compaction** (`bench/coordination.py`): no initial delay of groups, one replica of internal
   topics, `log.cleaner.backoff.ms=100` so that compaction begins at once. Members and transactional producers are our
-  own (`bench/members.py`, Python, one loop for all): classic protocol, a heartbeat every {HEARTBEAT_MS} ms
-  ({FEW_HEARTBEAT_MS} ms where one leaves), because a member learns of a rebalance by its next heartbeat, and the usual
-  3 s would hide everything else. Commits come from the raw client, for groups without members. A log is compacted with
+  own: classic protocol, a heartbeat every {HEARTBEAT_MS} ms ({FEW_HEARTBEAT_MS} ms where one leaves), because a member
+  learns of a rebalance by its next heartbeat, and the usual
+  3 s would hide everything else. The members that join at once are a C program (`bench/join.c`): two connections each,
+  API versions on both, FindCoordinator, JoinGroup twice, SyncGroup, OffsetFetch, Fetch. They join when all of them are
+  connected; else the first ones make a generation of their own, the others wait until those send a heartbeat, and the
+  interval between heartbeats is all that is seen. That happens in the row of the members in Python (`bench/members.py`,
+  one loop for all), which is nearer to consumers that are started one by one, and of which about half is
+  Python's time; so it has no aim. Commits come from the raw client, for groups without members. A log is compacted with
   segments of 100 MiB; the time runs from the change of `cleanup.policy` to the last change of a segment.
 - **Idle memory** is resident memory 2 s after the first answer, before anything else was asked.
 
