@@ -18,7 +18,7 @@ help:
 	@echo "make soak    the long runs: crash seeds $(SOAK_SEEDS), kill loops"
 	@echo "make bench   speed and size, next to Apache Kafka and a bare C program; writes bench/RESULTS.md"
 	@echo "             a part: make bench ARGS=kafka, ARGS=engine; only to see that it works: ARGS=--quick"
-	@echo "make wheel   two wheels in dist/: one with the native kernel for this machine, one in pure Python for any"
+	@echo "make wheel   two wheels in dist/: one with the native kernel (manylinux), one in pure Python for any"
 	@echo "make lock    refresh the pinned requirement files"
 
 setup: $(BIN)/.dev

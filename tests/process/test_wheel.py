@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -15,13 +17,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUILD = re.search(r"^BUILD := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 PARTS = ("src", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+SYSTEM = r"manylinux_2_17_\w+" if platform.libc_ver()[0] == "glibc" and shutil.which("objdump") else r"\w+"
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
 
 
 @pytest.mark.parametrize(
     ("kernel", "name", "implementation"),
     [
-        pytest.param("required", r"klamm-[\d.]+-cp311-abi3-\w+\.whl", "native",
+        pytest.param("required", rf"klamm-[\d.]+-cp311-abi3-{SYSTEM}\.whl", "native",
                      marks=pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")),
         ("none", r"klamm-[\d.]+-py3-none-any\.whl", "pure Python"),
     ],
@@ -45,6 +48,8 @@ def test_a_wheel_has_what_its_name_says(kernel: str, name: str, implementation: 
     assert "klamm/py.typed" in names
     assert not [each for each in names if each.endswith((".c", ".h"))]
     assert any(each.endswith(".so") for each in names) == (implementation == "native")
+    libraries = str(sysconfig.get_config_var("LIBDIR")).encode()
+    assert not [each for each in site.rglob("*.so") if libraries in each.read_bytes()], "a folder of this machine"
     shown = run(["-m", "klamm", "info"], tmp_path, PYTHONPATH=str(site))
     assert re.search(rf"^records: +{implementation}", shown, re.MULTILINE), shown
     assert str(site) in shown
