@@ -112,6 +112,43 @@ async def test_transactions_commit_abort_and_fence(bootstrap: str, made: str) ->
     assert position.offset == 3
 
 
+async def test_what_was_not_sent_when_a_transaction_was_aborted_is_no_error_of_the_producer(
+    bootstrap: str, made: str
+) -> None:
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=f"{made}-id", linger_ms=60_000) as producer:
+        await producer.begin()
+        await producer.send_many(made, [b"aborted"] * 10)
+        await producer.abort()
+        async with producer.transaction():
+            await producer.send_many(made, [b"kept"] * 10, partition=0)
+        await producer.begin()
+        await producer.send_many(made, [b"aborted"] * 10)
+        await producer.abort()
+        await producer.flush()
+    assert (await values(bootstrap, made)) == {0: [b"kept"] * 10, 1: [], 2: []}
+
+
+async def test_a_commit_that_was_given_up_while_it_wrote_may_be_called_again(bootstrap: str, made: str) -> None:
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=f"{made}-id", linger_ms=60_000) as producer:
+        for number in range(3):
+            await producer.begin()
+            await producer.send_many(made, [b"%d" % number] * 100, partition=0)
+            committing = asyncio.ensure_future(producer.commit())
+            await asyncio.sleep(0)
+            committing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await committing
+            await producer.commit()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                async with producer.transaction():
+                    await producer.send_many(made, [b"given up"] * 100, partition=0)
+        async with producer.transaction():
+            await producer.send(made, b"last", partition=0)
+    expected = [b"%d" % number for number in range(3) for _ in range(100)]
+    assert (await values(bootstrap, made))[0] == [*expected, b"last"]
+
+
 async def test_topics_are_created_by_the_first_record_where_the_broker_does_that(bootstrap: str, topic: str) -> None:
     async with Producer(bootstrap_servers=bootstrap) as producer:
         assert (await producer.send(topic, b"1")).offset == 0

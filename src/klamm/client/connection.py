@@ -260,6 +260,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             parts = frames.encode_request(message, version, self.last_id, self._client_id)
         except wire.ProtocolError as error:
+            if error.__cause__ is not None:  # not a field that this version lacks, but something that fits no version
+                raise ClientError(f"{error}.", "Has an argument another type than it should have?") from error
             raise UnsupportedVersion(f"The broker at {self.address} is too old for this: {error}.") from error
         # Joined, because three small sends cost more than the copy.
         return b"".join(cast("list[Buffer]", parts))

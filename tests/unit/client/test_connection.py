@@ -8,7 +8,7 @@ import pytest
 from client_broker import FakeBroker, HangUp
 
 from klamm import wire
-from klamm.client import BadAnswer, ConnectionLost, TimedOut, UnsupportedVersion
+from klamm.client import BadAnswer, ClientError, ConnectionLost, TimedOut, UnsupportedVersion
 from klamm.client.connection import MAX_IN_FLIGHT, Connection
 from klamm.client.reply import Reply
 from klamm.core.env.real import real_env
@@ -66,6 +66,9 @@ async def test_the_highest_version_of_both_sides_is_spoken(fake: Fake) -> None:
         await connection.request(InitProducerIdRequest(), timeout_s=10)
     with pytest.raises(UnsupportedVersion, match="too old"):
         await connection.request(MetadataRequest(topics=[], allow_auto_topic_creation=False), timeout_s=10, version=3)
+    with pytest.raises(ClientError, match=r"cannot be encoded.*another type") as caught:
+        await connection.request(MetadataRequest(topics=[topic(["a list"])]), timeout_s=10)  # type: ignore[arg-type]
+    assert not isinstance(caught.value, UnsupportedVersion)
     assert connection.lost is None
     connection.close()
 

@@ -218,9 +218,9 @@ async def test_large_batches_are_compressed_in_a_thread_and_keep_their_order(
     fake: Fake, codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from klamm.client import batches, sending
+    from klamm.records.compression import compress
 
     threads: list[bool] = []
-    compress = sending.compress
 
     def noted(*arguments: Any) -> bytes:
         threads.append(threading.current_thread() is threading.main_thread())

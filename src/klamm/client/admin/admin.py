@@ -16,7 +16,7 @@ from klamm.client.admin.transactions import Transactions
 from klamm.client.admin.users import Users
 from klamm.client.cluster import Cluster
 from klamm.client.config import ClientConfig
-from klamm.client.errors import Closed
+from klamm.client.errors import ClientError, Closed
 
 if TYPE_CHECKING:
     from klamm.core.env import Env
@@ -42,11 +42,17 @@ class Admin(Topics, Configs, Groups, Acls, Users, Placement, Transactions, Clust
 
     async def start(self) -> None:
         """Connect. `NotReachable` if there is no broker to be found."""
+        if self._connected is not None:
+            raise ClientError("This admin client is open already.")
         if self._env is None:
             from klamm.core.env.real import real_env
 
             self._env = real_env()
-        self._connected = await Cluster.connect(self.config, self._env)
+        try:
+            self._connected = await Cluster.connect(self.config, self._env)
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         if self._connected is not None:
