@@ -132,6 +132,72 @@ async def test_the_page_counts_what_clients_do(start: Start) -> None:
     assert found[labelled("process_open_fds")] > 3
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_groups_are_shown_by_state_and_come_back_after_a_restart(start: Start, protocol: str) -> None:
+    keeper = await start(group_initial_rebalance_delay_ms="0")
+    await keeper.produce("orders", 10)
+
+    def begin() -> Consumer:
+        consumer = Consumer(
+            {
+                "log_level": 0,
+                "bootstrap.servers": keeper.bootstrap,
+                "group.id": "g",
+                "group.protocol": protocol,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.subscribe(["orders"])
+        consumer.consume(10, 30)
+        consumer.commit(asynchronous=False)
+        return consumer
+
+    consumer = await asyncio.to_thread(begin)
+    found = await keeper.scrape()
+    assert found[labelled("klamm_groups", type=protocol, state="Stable")] == 1
+    assert sum(value for (name, _), value in found.items() if name == "klamm_groups") == 1
+    assert found[labelled("klamm_group_members", type=protocol)] == 1
+    assert found[labelled("klamm_group_rebalances_total", type=protocol)] >= 1
+    assert found[labelled("klamm_group_offsets")] == found[labelled("klamm_group_offset_commits_total")] == 1
+    assert found[labelled("klamm_coordinator_shards", coordinator="group", state="loaded")] == 1
+    assert found[labelled("klamm_coordinator_events_total", coordinator="group")] >= 3
+    await asyncio.to_thread(consumer.close)
+    assert (await keeper.scrape())[labelled("klamm_groups", type=protocol, state="Empty")] == 1
+    await keeper.node.stop()
+    again = await start()
+    while (found := await again.scrape())[labelled("klamm_coordinator_loads_total", coordinator="group")] < 1:
+        pass  # it loads in the background
+    assert found[labelled("klamm_coordinator_load_seconds_total", coordinator="group")] > 0
+    assert found[labelled("klamm_groups", type=protocol, state="Empty")] == 1
+    assert found[labelled("klamm_group_offsets")] == 1
+    assert found[labelled("klamm_group_offset_commits_total")] == 0, "since the start"
+
+
+async def test_transactions_are_shown_by_state_and_counted_by_their_end(start: Start) -> None:
+    keeper = await start()
+
+    def work() -> None:
+        producer = Producer({"log_level": 0, "bootstrap.servers": keeper.bootstrap, "transactional.id": "x"})
+        producer.init_transactions(30)
+        for end in (producer.commit_transaction, producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.produce("orders", b"value")
+            producer.flush(30)
+            end(30)
+        producer.begin_transaction()
+        producer.produce("orders", b"value")
+        producer.flush(30)
+
+    await asyncio.to_thread(work)
+    found = await keeper.scrape()
+    assert found[labelled("klamm_transactions", state="Ongoing")] == 1
+    assert found[labelled("klamm_transactions_committed_total")] == 2
+    assert found[labelled("klamm_transactions_aborted_total")] == 1
+    assert found[labelled("klamm_transactions_timed_out_total")] == 0
+    assert found[labelled("klamm_transaction_markers_pending")] == 0
+
+
 async def test_counters_only_grow_and_errors_are_named(start: Start) -> None:
     keeper = await start(auto_create_topics_enable="false")
 

@@ -91,6 +91,8 @@ def test_offsets_of_a_group_that_never_had_members_expire_after_their_commit(dri
     driver.advance(RETENTION / 2)
     assert driver.kept() == {}
     assert "g" not in driver.machine.groups, "nothing is left of the group"
+    counters = driver.machine.counters
+    assert (counters.commits, counters.expired_offsets, counters.expired_groups) == (2, 2, 1)
 
 
 def test_offsets_of_an_empty_group_expire_after_the_last_member_has_left(driver: OffsetDriver) -> None:
