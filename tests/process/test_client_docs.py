@@ -1,4 +1,4 @@
-"""Every example of docs/client.md and docs/migrating.md is run as it stands there, and prints what stands below it."""
+"""Every example of these pages is run as it stands there, and prints what stands below it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import klamm.testing
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("client.md", "migrating.md")
+PAGES = ("client.md", "migrating.md", "groups.md", "admin.md", "arrow.md")
 EXAMPLE = re.compile(r"```python\n# (\S+\.py)\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 LIMIT_S = 60
 
@@ -35,7 +35,7 @@ def examples(page: str) -> list[Example]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_example_has_a_name_and_prints_something(page: str) -> None:
     found = examples(page)
-    assert len(found) == (DOCS / page).read_text().count("```python") > 5
+    assert len(found) == (DOCS / page).read_text().count("```python") > 1
     assert all(example.printed for example in found)
 
 

@@ -188,7 +188,7 @@ class Topics(Part):
         for one in answer.responses:
             item = bytes(one.topic_id) if one.topic_id in wanted else one.name or ""
             about = item if isinstance(item, str) else uuid_text(item)
-            told[item] = failure(one.error_code, about, one.error_message)
+            told[item] = _topic_failure(one.error_code, about, one.error_message)
         return Results.of(wanted, told)
 
     async def create_partitions(
@@ -213,7 +213,7 @@ class Topics(Part):
         timeout_ms = self._cluster.config.request_timeout_ms
         request = CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
         answer = await ask_controller(self._cluster, request, lambda answer: (t.error_code for t in answer.results))
-        told = {one.name: failure(one.error_code, one.name, one.error_message) for one in answer.results}
+        told = {one.name: _topic_failure(one.error_code, one.name, one.error_message) for one in answer.results}
         return Results.of(totals, told)
 
     async def list_offsets(
@@ -298,7 +298,7 @@ def _created(told: CreatableTopicResult) -> CreatedTopic | ClientError:
     configs = None
     if told.configs and not told.topic_config_error_code:
         configs = {config.name: config.value for config in told.configs}
-    return failure(told.error_code, told.name, told.error_message) or CreatedTopic(
+    return _topic_failure(told.error_code, told.name, told.error_message) or CreatedTopic(
         told.name,
         bytes(told.topic_id),
         told.num_partitions if told.num_partitions > 0 else None,
@@ -313,7 +313,7 @@ def _described(
     name = topic.name or ""
     partitions = dict(before.partitions) if before is not None else {}
     partitions.update((p.partition_index, _partition(p)) for p in topic.partitions)
-    return failure(topic.error_code, name) or TopicDescription(
+    return _topic_failure(topic.error_code, name) or TopicDescription(
         name, bytes(topic.topic_id), topic.is_internal, partitions
     )
 
@@ -338,4 +338,11 @@ def _from_metadata(topic: Topic) -> TopicDescription | ClientError:
         return PartitionDescription(p.index, leader, p.leader_epoch, p.replicas, p.isr, p.offline)
 
     partitions = {index: description(p) for index, p in topic.partitions.items()}
-    return failure(topic.error, topic.name) or TopicDescription(topic.name, topic.id, topic.internal, partitions)
+    return _topic_failure(topic.error, topic.name) or TopicDescription(topic.name, topic.id, topic.internal, partitions)
+
+
+def _topic_failure(number: int, topic: str, message: str | None = None) -> BrokerSaid | None:
+    error = failure(number, topic, message)
+    if error is not None:
+        error.topic = topic
+    return error
