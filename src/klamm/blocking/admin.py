@@ -58,6 +58,7 @@ class Admin(Face[AioAdmin]):
 
     list_transactions = waits(AioAdmin.list_transactions)
     describe_transactions = waits(AioAdmin.describe_transactions)
+    end_transactions = waits(AioAdmin.end_transactions)
     fence_producers = waits(AioAdmin.fence_producers)
     describe_producers = waits(AioAdmin.describe_producers)
     abort_transaction = waits(AioAdmin.abort_transaction)

@@ -18,6 +18,7 @@ from klamm.blocking.background import Background
 from klamm.client.delivery import Delivery as AioDelivery
 from klamm.client.delivery import RecordMetadata
 from klamm.client.errors import ClientError, Closed, TimedOut, TransactionAborted
+from klamm.client.prepared import PreparedTransaction
 from klamm.client.producer import Producer as AioProducer
 
 MAX_RECORDS: Final = 1000
@@ -222,6 +223,10 @@ class Outgoing:
     async def commit(self) -> None:
         await self.drained()
         await self.producer.commit()
+
+    async def prepare(self) -> PreparedTransaction:
+        await self.drained()
+        return await self.producer.prepare()
 
     async def abort(self) -> None:
         self.drop(_aborted())

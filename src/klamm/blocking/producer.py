@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from klamm.client.delivery import RecordMetadata
     from klamm.client.metadata import Partition
     from klamm.client.partitioner import Choice
+    from klamm.client.prepared import PreparedTransaction
     from klamm.client.serializing import AnySerializer
     from klamm.records.record import Headers
 
@@ -160,6 +161,10 @@ class Producer(Face[Outgoing]):
     def commit(self) -> None:
         """When this returns, all of it is committed. `TransactionAborted` if it cannot be; then `abort`."""
         self._wait(self._client.commit)
+
+    def prepare(self) -> PreparedTransaction:
+        """The first of two phases: all of it is written, and stays open until `Admin.end_transactions` ends it."""
+        return self._wait(self._client.prepare)
 
     def abort(self) -> None:
         """When this returns, nothing of the transaction will ever be seen by those who read what is committed."""

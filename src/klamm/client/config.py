@@ -63,6 +63,8 @@ class ClientConfig(ConnectionOptions):
                                                      "fenced; empty: no transactions")  # fmt: skip
     transaction_timeout_ms: int = _time(60_000, "after how long a transaction that was left open is aborted",
                                         at_least=1)  # fmt: skip
+    transaction_two_phase_commit_enable: bool = _option(Kind.BOOL, False, "transactions are ended by others, and do not "
+                                                                          "time out")  # fmt: skip
 
     fetch_min_bytes: int = _option(Kind.INT, 1, "a fetch waits until there is this much", at_least=0)
     fetch_max_bytes: int = _option(Kind.INT, 50 << 20, "the most that one fetch brings", at_least=1)

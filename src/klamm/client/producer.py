@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from klamm.client.delivery import Delivery, RecordMetadata
     from klamm.client.metadata import Partition
     from klamm.client.partitioner import Choice
+    from klamm.client.prepared import PreparedTransaction
     from klamm.client.sender import Sender
     from klamm.client.transactions import Transactions
     from klamm.core.env import Env
@@ -249,6 +250,14 @@ class Producer:
         """When this returns, all of it is committed. `TransactionAborted` if it cannot be; then `abort`."""
         try:
             await self._transactions().commit()
+        finally:
+            self._unheard = None
+
+    async def prepare(self) -> PreparedTransaction:
+        """The first of two phases: all of it is written, and stays open until `Admin.end_transactions` ends it, here or
+        elsewhere. `begin` takes the transactional id over anew, and so aborts what nobody has ended."""
+        try:
+            return await self._transactions().prepare()
         finally:
             self._unheard = None
 

@@ -29,6 +29,7 @@ from klamm.client.errors import (
     UnsupportedVersion,
     error_code,
 )
+from klamm.client.prepared import FEATURE, IMPLICIT_LEVEL, LAST_END_WITHOUT_EPOCH, PreparedTransaction
 from klamm.client.retrying import Retrying
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
@@ -48,10 +49,7 @@ log = logging.getLogger("klamm.client")
 
 LEAVE_LIMIT_S: Final = 5.0
 """How long a producer that is closed tries to abort what is open. If it cannot, the coordinator will."""
-FEATURE: Final = "transaction.version"
-IMPLICIT_LEVEL: Final = 2
 _LAST_ADD_OF_CLIENTS: Final = 3  # later versions are for brokers
-_LAST_END_WITHOUT_EPOCH: Final = 4
 _LAST_INIT_WITHOUT_TWO_PHASES: Final = 5
 
 FENCED: Final = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED))
@@ -74,6 +72,7 @@ class State(Enum):
     OPEN = "in a transaction"
     COMMITTING = "committing"
     ABORTING = "aborting"
+    PREPARED = "waiting for somebody else to end its transaction"
     OVER = "of no more use"
 
 
@@ -167,21 +166,30 @@ class Transactions:
 
     async def init(self) -> None:
         """Take over the transactional id: what another producer left open under it is aborted, and it is fenced."""
-        if self.state is State.NEW:
+        if self.state in (State.NEW, State.PREPARED):
             await self._init(Identity(-1, -1))
             self.state = State.READY
         elif self.state is State.OVER:
             self._expect(State.READY, "begin")
 
     async def _init(self, before: Identity) -> None:
+        two_phases = self._cluster.config.transaction_two_phase_commit_enable
+        if two_phases and await self.coordinator.version(InitProducerIdRequest) <= _LAST_INIT_WITHOUT_TWO_PHASES:
+            raise UnsupportedVersion(
+                "The broker takes no two-phase transactions.",
+                "Allow them there, with transaction.two.phase.commit.enable=true, or do without.",
+            )
         request = InitProducerIdRequest(
             transactional_id=self.id,
             transaction_timeout_ms=self._cluster.config.transaction_timeout_ms,
             producer_id=before.producer_id,
             producer_epoch=before.epoch,
+            enable2_pc=two_phases,
         )
         answer: InitProducerIdResponse
-        answer, code = await self.coordinator.ask(request, _code, at_most=_LAST_INIT_WITHOUT_TWO_PHASES)
+        answer, code = await self.coordinator.ask(
+            request, _code, at_most=None if two_phases else _LAST_INIT_WITHOUT_TWO_PHASES
+        )
         if code is not ErrorCode.NONE:
             raise self._end_all(BrokerSaid(code, self.id))
         self._renew(Identity(answer.producer_id, answer.producer_epoch))
@@ -225,6 +233,15 @@ class Transactions:
                 self.fail(self._end_all(error) if fatal else error)
                 raise
             self._started = True
+
+    async def prepare(self) -> PreparedTransaction:
+        """When this returns, all of it is written, and it stays open for somebody else to end."""
+        self._expect(State.OPEN, "prepare")
+        await self._sender.flush()
+        if self.failed is not None:
+            raise self.failed.with_traceback(None)
+        self.state = State.PREPARED
+        return PreparedTransaction(self.id, self.identity.producer_id, self.identity.epoch)
 
     async def commit(self) -> None:
         """When this returns, all of it is committed. `TransactionAborted` if it cannot be; then `abort`."""
@@ -287,7 +304,7 @@ class Transactions:
         try:
             answer: EndTxnResponse
             answer, code = await self.coordinator.ask(
-                request, _code, at_most=None if self.implicit else _LAST_END_WITHOUT_EPOCH
+                request, _code, at_most=None if self.implicit else LAST_END_WITHOUT_EPOCH
             )
         except TimedOut as error:
             raise TransactionUnfinished(error.text, f"Call {'commit' if committed else 'abort'} again.") from error

@@ -21,6 +21,7 @@ from klamm.client.admin.asking import (
 from klamm.client.admin.results import Results, failure
 from klamm.client.coordinators import Kind
 from klamm.client.errors import BrokerSaid, ClientError
+from klamm.client.prepared import PreparedTransaction, end
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 
@@ -159,6 +160,16 @@ class Transactions(Part):
             return FencedProducer(told.producer_id, told.producer_epoch)
 
         return await each(several(transactional_ids), fence)
+
+    async def end_transactions(
+        self, transactions: Iterable[PreparedTransaction], *, committed: bool
+    ) -> Results[PreparedTransaction, None]:
+        """The second of two phases: commit or abort what `Producer.prepare` has left open. Twice does no harm."""
+
+        async def end_it(one: PreparedTransaction) -> None:
+            await end(self._cluster, one, committed=committed)
+
+        return await each(transactions, end_it)
 
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]]
