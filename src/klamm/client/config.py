@@ -63,7 +63,7 @@ class ClientConfig(ConnectionOptions):
                                                      "fenced; empty: no transactions")  # fmt: skip
     transaction_timeout_ms: int = _time(60_000, "after how long a transaction that was left open is aborted",
                                         at_least=1)  # fmt: skip
-    transaction_two_phase_commit_enable: bool = _option(Kind.BOOL, False, "transactions are ended by others, and do not "
+    transaction_two_phase_commit_enable: bool = _option(Kind.BOOL, False, "transactions are ended by others, and never "
                                                                           "time out")  # fmt: skip
 
     fetch_min_bytes: int = _option(Kind.INT, 1, "a fetch waits until there is this much", at_least=0)
