@@ -66,9 +66,11 @@ class Joins:
         member = group.members.get(member_id)
         if group.phase is State.EMPTY:
             return True
+        if len(group.members) < self._max_size():
+            return True  # the usual case; to count who has joined, with each that joins, is for when it matters
         if group.phase is State.PREPARING:
             return (member is not None and member.join is not None) or group.joined_count < self._max_size()
-        return member is not None or len(group.members) < self._max_size()
+        return member is not None
 
     # New ones
 
