@@ -34,6 +34,7 @@ COORDINATION_SETTINGS = [
 ]
 MEMBERS, HEARTBEAT_MS = 100, 100
 JOINS, PYTHON_JOINS = 15, 3  # of which the median is the value of a round
+WARM_JOINS = 30  # in each pass of the warm-up: after five, Kafka still takes twice its time
 FEW_MEMBERS, FEW_HEARTBEAT_MS, SESSION_MS = 20, 300, 6_000
 TXN_RECORDS, TXN_MS = 100, 2_000
 COMPACTED_BYTES, COMPACTED_SIZE, KEYS = 1_000_000_000, 100, 100_000
@@ -129,7 +130,7 @@ class Coordination(Block):
         super().warm_up_once(where)
         self.tool("raw", "small", **where, kind="commit", connections=CONNECTIONS, depth=8, milliseconds=500)
         with self.filled_topic(MEMBERS) as filled:
-            for _ in range(5):
+            for _ in range(WARM_JOINS):
                 self.join(filled, MEMBERS)
             self.members("join", **filled, group=self.group(), members=FEW_MEMBERS, heartbeat_ms=HEARTBEAT_MS)
             self.members("transactions", **filled, producers=8, milliseconds=500, id=self.group())
