@@ -187,8 +187,10 @@ class Topics(Part):
         told: dict[str | bytes, ClientError | None] = {}
         for one in answer.responses:
             item = bytes(one.topic_id) if one.topic_id in wanted else one.name or ""
-            about = item if isinstance(item, str) else uuid_text(item)
-            told[item] = _topic_failure(one.error_code, about, one.error_message)
+            if isinstance(item, str):
+                told[item] = _topic_failure(one.error_code, item, one.error_message)
+            else:
+                told[item] = failure(one.error_code, uuid_text(item), one.error_message)
         return Results.of(wanted, told)
 
     async def create_partitions(
