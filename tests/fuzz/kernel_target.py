@@ -85,7 +85,17 @@ def check_fetched(payload: Any, fields: tuple[int, ...]) -> None:
         for start, limit in ((0, 100), (base_offset + 1 & (1 << 63) - 1, 100), (0, room)):
             found = native.decode_fetched(data, 0, topic="t", partition=0, start=start, limit=limit)
             pure_one = consuming.decode_fetched(data, 0, topic="t", partition=0, start=start, limit=limit)
+            check_fetched_table(data, start, limit)
             assert found == pure_one, (found, pure_one)
+
+
+def check_fetched_table(data: Any, start: int, limit: int) -> None:
+    answers = []
+    for twin in (native.Table, columnar.Table):
+        table = twin(headers=bool(limit & 1))
+        options = {"topic": b"t", "partition": 0, "start": start, "max_rows": limit, "max_bytes": 1 << 20}
+        answers.append([outcome(table.add_fetched, data, 0, **options), table.rows, table.size, table.take()])
+    assert answers[0] == answers[1], answers
 
 
 def check_compaction(

@@ -1,7 +1,8 @@
 """Fetched batches on their way into a table of columns. No I/O, and no Python object for each record.
 
-Compressed batches, transactions and control records are dealt with batch by batch here; what is inside of a batch only
-the kernel looks at. A batch that does not fit is poured in pieces, so a table never has more rows than were asked for.
+Compressed batches, aborted transactions and control records are dealt with batch by batch here, all others in one go by
+the kernel; what is inside of a batch only it looks at. A batch that does not fit is poured in pieces, so a table never
+has more rows than were asked for.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Pouring:
         """Add records until the table has `max_rows`, or `max_bytes` and a batch at most more. What cannot be read
         raises `BadRecords` when all before it is in the table, and again each time."""
         while not self.is_empty and table.rows < max_rows and table.size < max_bytes:
+            if self._payload is None and self._aborted is None and self._pour_plain(table, max_rows, max_bytes):
+                continue
             header = batch.read_header(self._data, self._pos)  # it was measured when it came
             try:
                 if self._payload is None and not self._open(header):
@@ -58,6 +61,22 @@ class Pouring:
                 ) from error
         if self.is_empty:
             self.offset = max(self.offset, self._rest.next_offset)
+
+    def _pour_plain(self, table: Table, max_rows: int, max_bytes: int) -> bool:
+        """Batches that take no closer look and fit as a whole, many in one call; False if the next one is none."""
+        before = self._pos
+        self._pos, self.offset, epoch = table.add_fetched(
+            self._data,
+            before,
+            topic=self._topic,
+            partition=self._rest.partition,
+            start=self.offset,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+        )
+        if epoch >= 0:
+            self.epoch = epoch
+        return self._pos > before
 
     def _open(self, header: BatchHeader) -> bool:
         """Make the payload of this batch the one to pour; False if none of its records is to be seen."""

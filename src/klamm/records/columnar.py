@@ -11,7 +11,10 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from klamm.core.env import Buffer
-from klamm.records.batch import CorruptBatch
+from klamm.records import batch
+from klamm.records.batch import BatchHeader, CorruptBatch
+from klamm.records.checksum import crc32c
+from klamm.records.consuming import is_plain
 from klamm.records.decoding import Headers, Record, locate, read_headers
 from klamm.records.filter import check_base, check_count
 
@@ -123,6 +126,45 @@ class Table:
         self.rows += len(rows)
         self.size = sum(len(column.data) for column in (self._keys, self._values, self._lists.keys, self._lists.values))
         return walked.number, walked.size, base_offset + walked.last + 1 if walked.number else start
+
+    def add_fetched(
+        self, data: Buffer, pos: int, *, topic: bytes, partition: int, start: int, max_rows: int, max_bytes: int
+    ) -> tuple[int, int, int]:
+        """Add the records from offset `start` on of the batches at `pos`, until there are `max_rows` or `max_bytes`.
+        Stops before a batch that would not fit as a whole, and before any that is not plain, as `decode_fetched` does.
+
+        Says where the batches end that it went over, the offset behind those whose records were added (`start` if there
+        are none), and the leader epoch of the last one, or -1."""
+        view = memoryview(data)
+        offset, epoch = start, -1
+        while self.rows < max_rows and self.size < max_bytes and 0 <= pos <= len(view) - batch.header_bytes:
+            try:
+                header = batch.read_header(view, pos)
+                if not is_plain(header, len(view) - pos) or header.record_count > max_rows - self.rows:
+                    break
+                if header.next_offset > start:
+                    self._add_plain(view[pos : pos + header.size], header, topic, partition, start)
+                    offset, epoch = header.next_offset, header.leader_epoch
+            except (CorruptBatch, OverflowError):
+                break
+            pos += header.size
+        return pos, offset, epoch
+
+    def _add_plain(self, data: memoryview, header: BatchHeader, topic: bytes, partition: int, start: int) -> None:
+        if crc32c(data[batch.crc_start :]) != header.crc:
+            raise CorruptBatch("a wrong checksum")
+        self.add(
+            data[batch.header_bytes :],
+            header.record_count,
+            base_offset=header.base_offset,
+            last_delta=header.last_offset_delta,
+            base_timestamp=header.base_timestamp,
+            append_time=header.max_timestamp if header.is_log_append_time else None,
+            topic=topic,
+            partition=partition,
+            start=start,
+            limit=header.record_count,
+        )
 
     def _check_room(self, data_bytes: int, topic_bytes: int) -> None:
         columns = self._keys, self._values, self._lists.keys, self._lists.values

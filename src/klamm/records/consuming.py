@@ -78,7 +78,7 @@ def decode_fetched(
     while len(records) < limit and 0 <= pos <= len(view) - batch.header_bytes:
         try:
             header = batch.read_header(view, pos)
-            if not _is_plain(header, len(view) - pos):
+            if not is_plain(header, len(view) - pos):
                 break
             if header.last_offset >= start:
                 records += _decode_plain(view[pos : pos + header.size], header, topic, partition, start)
@@ -88,7 +88,8 @@ def decode_fetched(
     return records, pos
 
 
-def _is_plain(header: BatchHeader, left: int) -> bool:
+def is_plain(header: BatchHeader, left: int) -> bool:
+    """Whether it can be a whole batch in `left` bytes that takes no closer look."""
     check_base(header.base_offset, header.last_offset_delta)
     return (
         header.magic == batch.MAGIC

@@ -352,3 +352,87 @@ def test_a_payload_that_changes_meanwhile_gives_nonsense_at_most() -> None:
     finally:
         over.set()
         thread.join()
+
+
+# Whole batches, many in one call.
+
+
+def some_batches(count: int, per_batch: int, **given: Any) -> list[bytes]:
+    made = []
+    for number in range(count):
+        records = [Record(0, 1000 + n, b"k%d" % n, b"v%d.%d" % (number, n)) for n in range(per_batch)]
+        data = bytearray(encode_batch(records, **given))
+        batch.assign(data, 0, number * per_batch, 7 + number)
+        made.append(bytes(data))
+    return made
+
+
+def add_fetched(table: Any, data: bytes, pos: int = 0, **given: Any) -> tuple[int, int, int]:
+    options = {"topic": b"t", "partition": 3, "start": 0, "max_rows": 1 << 20, "max_bytes": 1 << 30}
+    found: tuple[int, int, int] = table.add_fetched(data, pos, **{**options, **given})
+    return found
+
+
+def test_many_batches_are_added_in_one_call_as_one_by_one(table_type: Any) -> None:
+    made = some_batches(5, 4)
+    table, other = table_type(), table_type()
+    assert add_fetched(table, b"".join(made), start=6) == (sum(map(len, made)), 20, 11)
+    for number, data in enumerate(made):
+        header = batch.read_header(data)
+        other.add(
+            data[batch.header_bytes :],
+            4,
+            base_offset=number * 4,
+            last_delta=3,
+            base_timestamp=header.base_timestamp,
+            append_time=None,
+            topic=b"t",
+            partition=3,
+            start=6,
+            limit=4,
+        )
+    assert (table.rows, table.size) == (other.rows, other.size) == (14, other.size)
+    assert table.take() == other.take()
+
+
+def test_what_does_not_fit_is_left_for_the_next_call(table_type: Any) -> None:
+    made = some_batches(5, 4)
+    data, size = b"".join(made), len(made[0])
+    table = table_type()
+    assert add_fetched(table, data, max_rows=10) == (2 * size, 8, 8)
+    assert add_fetched(table, data, 2 * size, start=8, max_rows=10) == (2 * size, 8, -1)
+    assert table.rows == 8
+    assert add_fetched(table, data, 2 * size, start=8, max_bytes=table.size + 1) == (3 * size, 12, 9)
+    assert add_fetched(table, data, 3 * size, start=12, max_bytes=table.size) == (3 * size, 12, -1)
+    assert add_fetched(table, data, 5 * size, start=20) == (5 * size, 20, -1)
+    assert add_fetched(table, data, -1, start=20) == (-1, 20, -1)
+    assert table.rows == 12
+
+
+def damaged(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def miscounted(data: bytes) -> bytes:
+    """Sound from outside, and one record too many inside."""
+    header = batch.read_header(data)
+    return batch.seal(header._replace(record_count=3), data[batch.header_bytes :])
+
+
+@pytest.mark.parametrize(
+    "spoil", [damaged, miscounted, lambda data: data[:-1], lambda data: data[:60], lambda data: bytes(16) + data[16:]]
+)
+def test_a_batch_that_takes_a_closer_look_ends_the_call(table_type: Any, spoil: Any) -> None:
+    made = some_batches(3, 4)
+    table = table_type()
+    assert add_fetched(table, made[0] + spoil(made[1])) == (len(made[0]), 4, 7)
+    assert table.rows == 4
+    assert add_fetched(table, made[1], start=4) == (len(made[1]), 8, 8), "nothing of it is left behind"
+    assert list(array("q", bytes(table.take().offsets))) == list(range(8))
+
+
+def test_a_batch_before_the_start_is_passed_by(table_type: Any) -> None:
+    made = some_batches(3, 4)
+    table = table_type()
+    assert add_fetched(table, made[0] + made[1], start=8) == (2 * len(made[0]), 8, -1)
+    assert table.rows == 0

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "heads.h"
 #include "rows.h"
 #include <structmember.h>
 
@@ -112,24 +113,30 @@ static bool prepare(struct table *table, const struct addition *given, struct fi
     return make_all_room(table, most);
 }
 
-static PyObject *add(PyObject *module, struct table *table, struct addition *given)
+/* Add what is given. False with damage or an error set, and nothing is added. */
+static bool fill(struct table *table, struct addition *given, enum damage *wrong)
 {
     struct filled most, now = table->filled;
-    enum damage wrong = batch_start(&given->batch);
-    if (wrong)
-        return refuse(module, wrong);
-    if (!prepare(table, given, &most, &wrong))
-        return wrong ? refuse(module, wrong) : NULL;
+    if ((*wrong = batch_start(&given->batch)) || !prepare(table, given, &most, wrong))
+        return false;
     table->busy = true;
     UNLOCK(given->batch.payload.len);
-    wrong = fill_rows(table->data, table->with_headers, given, &most, &now);
+    *wrong = fill_rows(table->data, table->with_headers, given, &most, &now);
     LOCK();
     table->busy = false;
-    if (wrong)
-        return refuse(module, wrong);
+    if (*wrong)
+        return false;
     table->filled = now;
     table->rows = (Py_ssize_t)now.rows;
     table->size = (Py_ssize_t)(now.key_bytes + now.value_bytes + now.header_key_bytes + now.header_value_bytes);
+    return true;
+}
+
+static PyObject *add(PyObject *module, struct table *table, struct addition *given)
+{
+    enum damage wrong = SOUND;
+    if (!fill(table, given, &wrong))
+        return wrong ? refuse(module, wrong) : NULL;
     const struct walk *walk = &given->batch.walk;
     long long next = walk->pos > 0 ? given->batch.base_offset + walk->last_delta + 1 : given->start;
     return Py_BuildValue("(nnL)", given->batch.count - (Py_ssize_t)walk->left, (Py_ssize_t)walk->pos, next);
@@ -154,6 +161,64 @@ static PyObject *table_add(PyObject *self, PyObject *args, PyObject *kwargs)
         made = add(PyType_GetModule(Py_TYPE(self)), table, &given);
     PyBuffer_Release(&batch->payload);
     return made;
+}
+
+/* One batch of those that were fetched. 1 if it was added; 0 if it is for others to look at, and nothing of it was; -1
+ * with an error set. */
+static int add_batch(PyObject *module, struct table *table, struct addition *given, const uint8_t *at,
+                     const struct head *head)
+{
+    int right = has_right_crc(module, at, head);
+    if (right != 1)
+        return right;
+    struct batch *batch = &given->batch;
+    batch->payload.buf = (void *)(at + HEADER_BYTES); /* only these two fields of it are looked at */
+    batch->payload.len = size_of(head) - HEADER_BYTES;
+    batch->count = given->limit = head->count;
+    batch->base_offset = head->base_offset;
+    batch->last_delta = head->last_delta;
+    given->times = times_in(head);
+    enum damage wrong = SOUND;
+    if (fill(table, given, &wrong))
+        return 1;
+    if (!wrong && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        return 0;
+    }
+    return wrong && wrong != NO_MEMORY ? 0 : -1;
+}
+
+static PyObject *table_add_fetched(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"data", "pos", "topic", "partition", "start", "max_rows", "max_bytes", NULL};
+    struct table *table = (struct table *)self;
+    struct addition given;
+    Py_buffer data;
+    Py_ssize_t pos, max_rows, max_bytes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*n$y#iLnn:add_fetched", names, &data, &pos, &given.topic,
+                                     &given.topic_bytes, &given.partition, &given.start, &max_rows, &max_bytes))
+        return NULL;
+    PyObject *module = PyType_GetModule(Py_TYPE(self));
+    int going = is_free(table) ? pos >= 0 : -1;
+    long long offset = given.start;
+    int32_t epoch = -1;
+    while (going == 1 && table->rows < max_rows && table->size < max_bytes && data.len - pos >= HEADER_BYTES) {
+        struct head head;
+        const uint8_t *at = (const uint8_t *)data.buf + pos;
+        read_head(at, &head);
+        if (!is_plain(&head, data.len - pos) || head.count > max_rows - table->rows)
+            break;
+        long long after = head.base_offset + head.last_delta + 1;
+        if (after > given.start) {
+            if ((going = add_batch(module, table, &given, at, &head)) != 1)
+                break;
+            offset = after;
+            epoch = head.leader_epoch;
+        }
+        pos += size_of(&head);
+    }
+    PyBuffer_Release(&data);
+    return going < 0 ? NULL : Py_BuildValue("(nLi)", pos, offset, (int)epoch);
 }
 
 static PyObject *table_take(PyObject *self, PyObject *nothing)
@@ -220,6 +285,7 @@ static void table_dealloc(PyObject *self)
 
 static PyMethodDef table_methods[] = {
     {"add", (PyCFunction)(void (*)(void))table_add, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"add_fetched", (PyCFunction)(void (*)(void))table_add_fetched, METH_VARARGS | METH_KEYWORDS, NULL},
     {"take", table_take, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
