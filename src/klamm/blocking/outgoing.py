@@ -114,6 +114,25 @@ class Delivery:
         self._error = error
 
 
+class _Mark:
+    """A place in the queue: whoever waits for `passed` knows that all before it was taken out."""
+
+    __slots__ = ("passed",)
+
+    def __init__(self) -> None:
+        self.passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def send_with(self, producer: AioProducer) -> None:
+        self._pass()
+
+    def fail(self, error: ClientError) -> None:
+        self._pass()
+
+    def _pass(self) -> None:
+        if not self.passed.done():
+            self.passed.set_result(None)
+
+
 class Outgoing:
     """The producer with the queue in front of it. Everything that must not overtake records goes through here."""
 
@@ -123,11 +142,11 @@ class Outgoing:
         """Taken as it is, not by way of the condition: that one does it in Python, where Ctrl-C could come between
         taking it and noting that it has to be given back."""
         self._room = threading.Condition(self._lock)
-        self._waiting: deque[Delivery] = deque()
+        self._waiting: deque[Delivery | _Mark] = deque()
         self._bytes = 0
         self._is_pumping = False  # the loop looks, or is going to look, for what waits
         self._is_closed = True
-        self._taken: deque[Delivery] = deque()  # of the loop
+        self._taken: deque[Delivery | _Mark] = deque()  # of the loop
         self._pumping: asyncio.Task[None] | None = None
 
     # In any thread.
@@ -172,9 +191,14 @@ class Outgoing:
             return False
 
     async def drained(self) -> None:
-        """Wait until the producer has what was put here before."""
-        while self._pumping is not None:
-            await asyncio.wait((self._pumping,))
+        """Wait until the producer has what was put here before; not for what other threads put here meanwhile."""
+        with self._lock:
+            if self._pumping is None and not self._waiting:
+                return
+            mark = _Mark()
+            self._waiting.append(mark)
+            self._begin()
+        await mark.passed
 
     def drop(self, error: ClientError) -> None:
         """What waits is not sent, nor is the one that waits for room in the producer."""
