@@ -207,10 +207,10 @@ class Verifier:
             if not work.done.done():
                 work.done.set_exception(error)
             return
+        if inspect.iscoroutine(answer):
+            answer = asyncio.ensure_future(answer)  # begun here: who waits may be gone before it has its turn
         if not work.done.done():
             work.done.set_result(answer)
-        elif inspect.iscoroutine(answer):
-            answer.close()  # nobody waits any more
 
 
 def _copy_records(request: ProduceRequest) -> int:

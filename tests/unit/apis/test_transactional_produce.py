@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from klamm.apis.api import Hangup, Operation, Pending, ResourceType
-from klamm.apis.transactional import MAX_WAITING_BYTES
+from klamm.apis.transactional import MAX_WAITING_BYTES, Verifier
 from klamm.coordinator.machine import Producer
 from klamm.coordinator.transactions.decisions import Init
 from klamm.coordinator.transactions.state import State
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 from klamm.records.record import ControlType, EndMarker, encode_end_marker
-from klamm.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 VERIFYING = range(3, 12)
 ADDING = (12, 13)
@@ -315,6 +315,25 @@ async def test_a_producer_of_version_1_has_to_come_again_if_its_last_transaction
 ) -> None:
     SlowCoordinator(client.node).at_once = [ErrorCode.CONCURRENT_TRANSACTIONS]
     assert await client.send((0, client.batch(b"a")), version=11) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+
+async def test_an_answer_is_brought_to_its_end_although_nobody_waits_any_more(client: Client) -> None:
+    coordinator = SlowCoordinator(client.node)
+    ended = asyncio.Event()
+
+    async def later() -> ProduceResponse:
+        ended.set()
+        return ProduceResponse()
+
+    request = client.request((0, client.batch(b"a")))
+    answer = Verifier(client.node.broker).produce(client.node.context(9), request, lambda *_: later())
+    waiting = asyncio.ensure_future(answer)  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    coordinator.answer(ErrorCode.NONE)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.wait_for(ended.wait(), 10)
 
 
 async def test_what_waits_is_bounded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
