@@ -81,14 +81,12 @@ def _add_groups(page: Exposition, groups: Coordinator[GroupMachine]) -> Sliced[N
     page.counter("klamm_group_rebalances_total", "Generations of classic groups, epochs of consumer groups.")
     page.add(counters.classic_rebalances, type="classic")
     page.add(counters.consumer_rebalances, type="consumer")
-    for family, value, doc in (
+    page.counters(
         ("klamm_group_offset_commits_total", counters.commits, "Offsets that were committed, in transactions too."),
         ("klamm_group_members_expired_total", counters.expired_members, "Members that were not heard of in time."),
         ("klamm_group_offsets_expired_total", counters.expired_offsets, "Offsets that were old, or whose topic went."),
         ("klamm_groups_expired_total", counters.expired_groups, "Groups without members whose last offset was old."),
-    ):
-        page.counter(family, doc)
-        page.add(value)
+    )
 
 
 def _add_transactions(page: Exposition, transactions: Coordinator[TxnMachine]) -> Sliced[None]:
@@ -108,11 +106,9 @@ def _add_transactions(page: Exposition, transactions: Coordinator[TxnMachine]) -
     page.add(markers)
     counters = transactions.counters
     assert isinstance(counters, TransactionCounters)
-    for family, value, doc in (
+    page.counters(
         ("klamm_transactions_committed_total", counters.committed, "Transactions that were committed."),
         ("klamm_transactions_aborted_total", counters.aborted, "Transactions that were aborted, for whatever reason."),
         ("klamm_transactions_timed_out_total", counters.timed_out, "Those of them that had taken too long."),
         ("klamm_transactional_ids_expired_total", counters.expired_ids, "Transactional ids that nobody used any more."),
-    ):
-        page.counter(family, doc)
-        page.add(value)
+    )

@@ -33,6 +33,17 @@ class Exposition:
     def gauge(self, name: str, doc: str) -> None:
         self._begin(name, doc, "gauge")
 
+    def counters(self, *families: tuple[str, float, str]) -> None:
+        """Families of a single sample: name, value, doc."""
+        for name, value, doc in families:
+            self.counter(name, doc)
+            self.add(value)
+
+    def gauges(self, *families: tuple[str, float, str]) -> None:
+        for name, value, doc in families:
+            self.gauge(name, doc)
+            self.add(value)
+
     def histogram(self, name: str, doc: str) -> None:
         assert name.endswith("_seconds"), name
         self._begin(name, doc, "histogram")

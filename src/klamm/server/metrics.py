@@ -130,14 +130,12 @@ def _add_waiting(page: Exposition, purgatory: Purgatory, sessions: int) -> None:
 
 def _add_compaction(page: Exposition, cleaner: Cleaner) -> None:
     counters = cleaner.counters
-    for name, value, doc in (
+    page.counters(
         ("klamm_compaction_rounds_total", counters.rounds, "Rounds of compaction that came to their end."),
         ("klamm_compaction_failures_total", counters.failures, "Rounds that did not; the log says why."),
         ("klamm_compaction_bytes_total", counters.bytes_read_and_written, "Bytes it has read and written."),
         ("klamm_compaction_seconds_total", counters.seconds, "Time that rounds have taken, those that failed too."),
-    ):
-        page.counter(name, doc)
-        page.add(value)
+    )
     page.gauge("klamm_compaction_max_dirty_ratio", "The dirtiest log: which share of it is not compacted.")
     page.add(cleaner.max_dirty_ratio)
     page.gauge("klamm_logs_uncleanable", "Logs that are not compacted any more, because they are damaged.")
@@ -157,7 +155,7 @@ def _add_logs(page: Exposition, parts: Running, sizes: dict[str, int], each_part
         if count % _SLICE == 0:
             yield
     partitions = sum(len(topic.partitions) for topic in image.topics.values())
-    for name, value, doc in (
+    page.gauges(
         ("klamm_topics", len(image.topics), "Topics."),
         ("klamm_partitions", partitions, "Partitions of all topics."),
         ("klamm_partitions_offline", sum(map(len, parts.logs.offline.values())), "Partitions whose log has failed."),
@@ -165,9 +163,7 @@ def _add_logs(page: Exposition, parts: Running, sizes: dict[str, int], each_part
         ("klamm_logs_behind", behind, "Logs whose disk is slow, so that writes queue up."),
         ("klamm_logs_size_bytes", total_bytes, "What all logs take on disk, without their indexes."),
         ("klamm_metadata_offset", image.offset, "The last metadata record that is in force."),
-    ):
-        page.gauge(name, doc)
-        page.add(value)
+    )
     yield
     if each_partition and count <= MAX_PARTITIONS:
         yield from _add_partitions(page, lines)
