@@ -1,0 +1,107 @@
+"""What a task does: the records of one range of a partition, as Arrow record batches.
+
+It runs in Spark's Python workers, which serve one task after another: a task's consumer is kept for the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from klamm.blocking import Consumer
+from klamm.client.errors import OffsetOutOfRange
+from klamm.spark.errors import DataLoss, NothingCame
+from klamm.spark.kept import Kept
+from klamm.spark.offsets import Range
+from klamm.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger("klamm.spark")
+
+MAX_ROWS: Final = 1 << 16
+_PATIENCE_MS: Final = 1000
+"""How often to look whether anything is wrong while nothing comes."""
+
+_DEFAULTS: Final = {
+    "auto.offset.reset": "none",
+    "enable.auto.commit": "false",
+    "allow.auto.create.topics": "false",
+    "max.partition.fetch.bytes": str(8 << 20),
+    "fetch.max.bytes": str(32 << 20),
+}
+"""A task has one partition to itself. What was given as `kafka.*` comes before."""
+
+
+def _open(config: Mapping[str, str]) -> Consumer:
+    consumer = Consumer(config={**_DEFAULTS, **config})
+    consumer.start()
+    return consumer
+
+
+consumers: Final = Kept(_open)
+
+
+def read(one: Range, options: SourceOptions) -> Iterator[pyarrow.RecordBatch]:
+    """All records of the range that are there. What retention has taken meanwhile raises `DataLoss`, or is left out."""
+    with consumers.lend(options.client) as consumer:
+        place = one.place
+        consumer.assign([place])
+        try:
+            consumer.seek(place, one.start)
+            yield from _from(consumer, one, options)
+        finally:
+            consumer.assign([])
+
+
+def _from(consumer: Consumer, one: Range, options: SourceOptions) -> Iterator[pyarrow.RecordBatch]:
+    at, silent_ms = one.start, 0
+    while at < one.end:
+        try:
+            for batch in consumer.arrow(max_rows=MAX_ROWS, headers=options.headers, timeout_ms=_PATIENCE_MS):
+                silent_ms = 0
+                wanted = _before(batch, one.end)
+                if wanted.num_rows:
+                    yield wanted
+                if consumer.position(one.place) >= one.end:
+                    return
+        except OffsetOutOfRange as error:
+            at = _skip(consumer, one, error.offset, options)
+            continue
+        at = consumer.position(one.place)
+        silent_ms += _PATIENCE_MS
+        if silent_ms >= options.poll_timeout_ms and at < one.end:
+            raise NothingCame(
+                f"{one.place} gives no records from offset {at} on, and there should be some up to {one.end}.",
+                "If its brokers are only slow, raise kafkaConsumer.pollTimeoutMs.",
+            )
+
+
+def _before(batch: pyarrow.RecordBatch, end: int) -> pyarrow.RecordBatch:
+    """Without the records from `end` on. Offsets only grow."""
+    offsets = batch.column("offset")
+    if offsets[-1].as_py() < end:
+        return batch
+    low, high = 0, len(offsets)
+    while low < high:
+        middle = (low + high) // 2
+        if offsets[middle].as_py() < end:
+            low = middle + 1
+        else:
+            high = middle
+    return batch.slice(0, low)
+
+
+def _skip(consumer: Consumer, one: Range, offset: int, options: SourceOptions) -> int:
+    """Go on where there are records again."""
+    first = consumer.beginning_offsets(one.place)[one.place]
+    last = min(first, one.end) if first > offset else one.end
+    text = f"{one.place}: records from offset {offset} on, before {last}, are no longer there"
+    if options.fail_on_data_loss:
+        raise DataLoss(f"{text}: they were deleted before they could be read.")
+    log.warning("%s. They are left out, because failOnDataLoss is false.", text)
+    if last < one.end:
+        consumer.seek(one.place, last)
+    return last

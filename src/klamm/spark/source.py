@@ -1,0 +1,237 @@
+"""`format("klamm")` for Spark: what its Python Data Source API asks of a source. A thin layer: decisions are made in
+`options`, `offsets` and `planning`, which know nothing of Spark.
+
+The readers live in a process of their own next to the driver; `read` runs in the workers of executors, to which the
+reader comes by pickle. So nothing is opened before it is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from klamm.core.env.real import RealClock
+from klamm.spark.errors import BadOption, DataLoss
+from klamm.spark.lookup import Found, Lookup
+from klamm.spark.offsets import Places, Position, Range, divide, spread
+from klamm.spark.options import SinkOptions, SourceOptions
+from klamm.spark.planning import behind, forward, missing, plan, to_ask
+from klamm.spark.reading import read
+from klamm.spark.sink.writer import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("klamm.spark")
+
+COLUMNS: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
+HEADERS: Final = "headers array<struct<key: string, value: binary>>"
+
+
+class KlammSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "klamm"
+
+    def schema(self) -> str:
+        headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
+        return f"{COLUMNS}, {HEADERS}" if headers else COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        self._check(schema)
+        return BatchReader(SourceOptions.parse(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        self._check(schema)
+        return StreamReader(SourceOptions.parse(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise BadOption("A topic cannot be overwritten.", 'Write with mode("append").')
+        return BatchWriter(SinkOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return StreamWriter(SinkOptions.parse(self.options), schema)
+
+    def _check(self, schema: StructType) -> None:
+        names = _names(self.schema())
+        if schema.fieldNames() != names:
+            raise BadOption(
+                f"The columns of a topic are {', '.join(names)}.",
+                "Leave out .schema(...), and take what you want of them with select.",
+            )
+
+
+def _names(columns: str) -> list[str]:
+    return [column.split()[0] for column in re.sub(r"<.*>", "", columns).split(", ")]
+
+
+class Task(InputPartition):
+    def __init__(self, one: Range) -> None:
+        super().__init__((one.place.topic, one.place.partition, one.start, one.end))
+        self.range = one
+
+
+class _Reads:
+    """What tasks do, batch or stream."""
+
+    options: SourceOptions
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        return read(partition.range, self.options) if isinstance(partition, Task) else iter(())
+
+    def _tasks(self, ranges: Sequence[Range]) -> list[InputPartition]:
+        return [Task(one) for one in divide(ranges, self.options.min_tasks, self.options.max_records)]
+
+
+class BatchReader(_Reads, DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        lookup = Lookup(self.options)
+        try:
+            found = _existing(lookup, self.options)
+            start = lookup.resolve(self.options.starting, found.places, starting=True)
+            end = lookup.resolve(self.options.ending, found.places, starting=False)
+        finally:
+            lookup.close()
+        for place in sorted(start):
+            if start[place] > end[place]:
+                raise BadOption(f"{place} would be read from offset {start[place]} on, before {end[place]}.")
+        return self._tasks([Range(place, start[place], end[place]) for place in sorted(end)])
+
+
+class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self._lookup: Lookup | None = None
+        self._first: dict[str, Any] | None = None  # where the query begins, if it begins now
+        self._target: Position | None = None  # where it ends, if it is to read what is available now
+        self._available_now = False
+        self._latest: Position | None = None
+        self._last_ms: float | None = None  # when there was last a batch
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        return {"options": self.options}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(state["options"])  # type: ignore[misc]
+
+    @property
+    def lookup(self) -> Lookup:
+        if self._lookup is None:
+            self._lookup = Lookup(self.options)
+        return self._lookup
+
+    def stop(self) -> None:
+        if self._lookup is not None:
+            self._lookup.close()
+
+    # How far to go.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        found = _existing(self.lookup, self.options)
+        at = self.lookup.resolve(self.options.starting, found.places, starting=True)
+        self._first = Position(at, found.ids).to_json()
+        return self._first
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """It says that there is one; `latestOffset` knows both."""
+        if self.options.max_offsets is not None:
+            return ReadMaxRows(self.options.max_offsets)
+        if self.options.min_offsets is not None:
+            return ReadMinRows(self.options.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._available_now = True
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None if self._latest is None else self._latest.to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begin = Position.from_json(start)
+        latest = self._end(begin)
+        if not isinstance(limit, ReadAllAvailable) and self._is_too_little(begin, latest):
+            return start
+        at: Places = latest.at
+        if not isinstance(limit, ReadAllAvailable) and self.options.max_offsets is not None:
+            new = self.lookup.earliest(to_ask(begin, latest))
+            at = spread(self.options.max_offsets, {**begin.at, **new}, latest.at)
+        if start == self._first:
+            return Position(at, latest.ids, first=begin.at).to_json()
+        if at == begin.at and latest.ids == begin.ids:
+            return start
+        return Position(at, latest.ids).to_json()
+
+    def _end(self, begin: Position) -> Position:
+        if self._target is not None:
+            return self._target
+        found = self.lookup.partitions()
+        latest = self.lookup.latest(found.places)
+        end = Position(forward(begin, latest, found.ids), found.ids)
+        self._latest = Position(latest, found.ids)
+        if self._available_now:
+            self._target = end
+        return end
+
+    def _is_too_little(self, begin: Position, end: Position) -> bool:
+        """Whether to wait for more, and not for too long."""
+        if self.options.min_offsets is None or self._available_now:
+            return False
+        now_ms = RealClock().monotonic() * 1000
+        waited_ms = None if self._last_ms is None else now_ms - self._last_ms
+        if waited_ms is None or waited_ms < self.options.max_delay_ms:
+            if self._last_ms is None:
+                self._last_ms = now_ms
+            if behind(begin.at, end.at) < self.options.min_offsets:
+                return True
+        self._last_ms = now_ms
+        return False
+
+    # What to read.
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begin, until = Position.from_json(start), Position.from_json(end)
+        if until.first is not None:
+            begin = Position(until.first, until.ids)
+        planned = plan(begin, until, self.lookup.earliest(to_ask(begin, until)))
+        for loss in planned.losses:
+            if self.options.fail_on_data_loss:
+                raise DataLoss(loss)
+            log.warning("%s The query goes on, because failOnDataLoss is false.", loss)
+        return self._tasks(planned.ranges)
+
+
+def _existing(lookup: Lookup, options: SourceOptions) -> Found:
+    """The partitions to read. Topics that were named must be there."""
+    found = lookup.partitions()
+    which = options.which
+    gone = missing([*which.names, *(place.topic for place in which.partitions)], found.places)
+    lone = sorted(set(which.partitions) - found.places)
+    if gone or lone:
+        what = f"no topic {', '.join(gone)}" if gone else f"no partition {', '.join(map(str, lone))}"
+        raise BadOption(f"There is {what}.", "Create it first, or read what there is with subscribePattern.")
+    return found
