@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,12 +27,15 @@ from klamm.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from klamm.wire.messages.k61_describe_producers import DescribeProducersRequest, TopicRequest
+from klamm.wire.messages.k65_describe_transactions import DescribeTransactionsRequest
 from support.apache_kafka import ApacheKafka
 from support.downloads import FETCH_LIMIT_S
 from support.process import BrokerProcess
 
 PAUSE_S = 0.02
 ATTEMPTS = 1000
+SEEDS = 16
+STEPS = 25
 TOPIC = "compared"
 NOT_YET = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -71,6 +75,26 @@ class Talk:
         answer = await self._until(request, 4, lambda a: a)
         return _name(answer.error_code) if answer.error_code else Who(name, answer.producer_id, answer.producer_epoch)
 
+    async def init_again(self, what: str, who: Who, expected: Who | None) -> Who:
+        """Who the producer is afterwards: the same if it was refused."""
+        request = InitProducerIdRequest(transactional_id=who.name, transaction_timeout_ms=60_000)
+        if expected is not None:
+            request.producer_id, request.producer_epoch = expected.id, expected.epoch
+        answer = await self._until(request, 4, lambda a: a)
+        self.note(what, (_name(answer.error_code), answer.producer_epoch, answer.producer_id == who.id))
+        return who if answer.error_code else Who(who.name, answer.producer_id, answer.producer_epoch)
+
+    async def transaction(self, what: str, who: Who) -> None:
+        """What the coordinator knows, once no markers are under way."""
+        request = DescribeTransactionsRequest(transactional_ids=[str(who.name)])
+        for _ in range(ATTEMPTS):
+            (found,) = (await self._cluster.request(request, node=1)).transaction_states
+            if not found.transaction_state.startswith("Prepare"):
+                break
+            await asyncio.sleep(PAUSE_S)
+        partitions = sorted(index for topic in found.topics for index in topic.partitions)
+        self.note(what, (found.transaction_state, found.producer_epoch, found.producer_id == who.id, partitions))
+
     async def _until(self, request: Any, version: int, part: Any) -> Any:
         """The answer that is not only that it is too early."""
         for _ in range(ATTEMPTS):
@@ -107,8 +131,8 @@ class Talk:
         (result,) = answer.results_by_topic_v3_and_below[0].results_by_partition
         self.note(what, _name(result.partition_error_code))
 
-    async def end(self, what: str, who: Who, *, commit: bool = True, version: int = 3) -> None:
-        """Kafka answers before it has written the markers, so they are waited for."""
+    async def end(self, what: str, who: Who, *, commit: bool = True, version: int = 3) -> Who:
+        """Who the producer is afterwards. Kafka answers before it has written the markers, so they are waited for."""
         request = EndTxnRequest(
             transactional_id=who.name, producer_id=who.id, producer_epoch=who.epoch, committed=commit
         )
@@ -121,6 +145,7 @@ class Talk:
                 if state is None or state[-1] < 0:
                     break
                 await asyncio.sleep(PAUSE_S)
+        return who if raised is None else Who(who.name, answer.producer_id, answer.producer_epoch)
 
     async def state(self, who: Who, partition: int = 0) -> tuple[int, int, int, int] | None:
         """Epoch, last sequence, coordinator's epoch, start of the open transaction."""
@@ -235,6 +260,39 @@ async def markers(talk: Talk) -> None:
         talk.note(f"a time limit of {timeout_ms} ms", await talk.init("four", timeout_ms))
 
 
+async def at_random(talk: Talk, seed: int) -> None:
+    """Requests in no order at all, some of them by who the producer was before. Of one protocol: where a client mixes
+    them, or writes under an epoch that is not its own, Kafka holds that against the rightful producer as well."""
+    rng = Random(seed)
+    first = await talk.init(f"random {seed}")
+    assert isinstance(first, Who)
+    bumps = seed % 2 == 1
+    known = [first]
+    sequences: dict[tuple[Who, int], int] = {}
+    for step in range(STEPS):
+        now = known[-1]
+        who = now if rng.random() < 0.75 else rng.choice(known)
+        partition, commit, what = rng.randrange(2), rng.random() < 0.5, f"{seed}.{step}"
+        match rng.choice(("init", "init by", "add", "produce", "produce", "produce", "end", "end")):
+            case "init" if rng.random() < 0.5:
+                known.append(await talk.init_again(f"{what} init", now, None))
+            case "init by":
+                known.append(await talk.init_again(f"{what} init by epoch {who.epoch}", now, who))
+            case "add" if not bumps:
+                await talk.add(f"{what} add", who, partition)
+            case "end":
+                after = await talk.end(f"{what} end, commit {commit}", who, commit=commit, version=5 if bumps else 3)
+                if after != who:
+                    known.append(after)
+            case _:
+                sequence = sequences.get((now, partition), 0)
+                sequence = sequence if rng.random() < 0.8 else 5
+                await talk.produce(f"{what} produce", now, sequence, partition=partition, version=12 if bumps else 11)
+                sequences[now, partition] = sequence + (talk.heard[-1][1][0] == "NONE")  # type: ignore[index]
+        await talk.transaction(f"{what} transaction", now)
+        talk.note(f"{what} producer", await talk.state(now, partition))
+
+
 async def conversation(bootstrap: str) -> list[tuple[str, object]]:
     env = real_env()
     try:
@@ -243,6 +301,8 @@ async def conversation(bootstrap: str) -> list[tuple[str, object]]:
             await talk.create_topic()
             for part in (protocol_1, protocol_2, markers):
                 await part(talk)
+            for seed in range(SEEDS):
+                await at_random(talk, seed)
             return talk.heard
     finally:
         env.executor.close()
