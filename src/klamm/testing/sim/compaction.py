@@ -167,7 +167,7 @@ class Story:
             await asyncio.sleep(rng.random() * 0.3)
             if rng.random() < 0.1:
                 disk.fill(rng.choice((0, 300, 5000)))
-                loop.call_later(rng.random(), self._room_again)
+                loop.call_later(rng.random(), disk.make_room)
             for task in tasks:
                 if task.done():
                     task.result()
@@ -178,17 +178,9 @@ class Story:
             except Killed:
                 pass
         self._crash(power)
-        self._calm()
+        self.world.machine(BROKER).disk.calm()
         await asyncio.sleep(1.0)
         await self._start(check=True)
-
-    def _room_again(self) -> None:
-        self.world.machine(BROKER).disk.capacity_bytes = None
-
-    def _calm(self) -> None:
-        disk = self.world.machine(BROKER).disk
-        disk.faults = type(disk.faults)()
-        disk.capacity_bytes = None
 
     def _crash(self, power: bool) -> None:
         if self._process is not None and self._process.alive:
@@ -216,9 +208,9 @@ class Story:
                 self._node = await process.run(_boot(process))
                 break
             except Killed:
-                self._calm()
+                self.world.machine(BROKER).disk.calm()
                 await asyncio.sleep(1.0)
-        self._calm()
+        self.world.machine(BROKER).disk.calm()
         if check:
             await self._check()
         self._gate.set()

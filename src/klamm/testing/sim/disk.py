@@ -75,6 +75,14 @@ class SimDisk:
         """Leave only so much room."""
         self.capacity_bytes = self.used_bytes() + free_bytes
 
+    def make_room(self) -> None:
+        self.capacity_bytes = None
+
+    def calm(self) -> None:
+        """Nothing goes wrong any more."""
+        self.faults = DiskFaults()
+        self.make_room()
+
     def used_bytes(self) -> int:
         return sum(len(file.data) for file in self._all_files(self.root))
 

@@ -73,8 +73,8 @@ class MortalBroker:
                 self._node = await process.run(self._boot(process))
                 break
             except Killed:
-                self._calm()
-        self._calm()
+                self.world.machine(BROKER).disk.calm()
+        self.world.machine(BROKER).disk.calm()
         self._gate.set()
 
     async def _boot(self, process: SimNode) -> Node:
@@ -100,7 +100,7 @@ class MortalBroker:
             self._trouble()
             self.raise_early()
         self._kill()
-        self._calm()
+        self.world.machine(BROKER).disk.calm()
         await asyncio.sleep(rng.random())
         await self.start()
 
@@ -116,15 +116,7 @@ class MortalBroker:
             disk.faults.write_s = rng.choice((0.001, 0.03, 0.1))
         elif kind == "full":
             disk.fill(rng.choice((0, 200, 3000)))
-            asyncio.get_running_loop().call_later(rng.random(), self._room_again)
-
-    def _room_again(self) -> None:
-        self.world.machine(BROKER).disk.capacity_bytes = None
-
-    def _calm(self) -> None:
-        disk = self.world.machine(BROKER).disk
-        disk.faults = type(disk.faults)()
-        disk.capacity_bytes = None
+            asyncio.get_running_loop().call_later(rng.random(), disk.make_room)
 
     def _kill(self) -> None:
         if self._process is not None and self._process.alive:

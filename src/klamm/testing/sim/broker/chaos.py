@@ -10,7 +10,7 @@ from random import Random  # noqa: TID251 - made from the seed alone
 
 from klamm.testing.sim.broker.lab import BROKER, Lab, pause
 from klamm.testing.sim.disk import SimDisk
-from klamm.testing.sim.faults import READ, SYNC, WRITE, DiskFaults
+from klamm.testing.sim.faults import READ, SYNC, WRITE
 
 _MAX_CLOCK_SKEW_MS = 20 * 60_000  # below message.timestamp.after.max.ms, so that no record is refused for its time
 
@@ -56,8 +56,7 @@ class Chaos:
             kind()
 
     def calm(self) -> None:
-        self._disk.faults = DiskFaults()
-        self._disk.capacity_bytes = None
+        self._disk.calm()
         self._lab.world.network.weather.spike_probability = 0.01
         self.disk_errors = self.sync_errors = False
 
@@ -84,10 +83,7 @@ class Chaos:
     def _full_disk(self) -> None:
         self.disk_errors = True
         self._disk.fill(self._rng.choice((0, 100, 5000)))
-        self._later(1.0, self._room_again)
-
-    def _room_again(self) -> None:
-        self._disk.capacity_bytes = None
+        self._later(1.0, self._disk.make_room)
 
     def _disk_error(self) -> None:
         self.disk_errors = True
