@@ -70,6 +70,7 @@ async def every_version(talk: Conversation, ids: Ids) -> None:
         answer = await talk.tell("joins", "one", join(group), version)
         me = answer.member_id
         if answer.error_code:
+            await state(talk, group, "Empty", 0)  # Kafka answers before that is committed
             await talk.tell("with a pending member", "one", describe(group), 6)
             answer = await talk.tell("joins with its id", "one", join(group, me), version)
         at = answer.generation_id
