@@ -28,6 +28,8 @@ from klamm.records.record import Headers
 MAX_TIMESTAMP_MS: Final = 2**63 - 1
 CHUNK_RECORDS: Final = 4096
 """Of columns, so many are taken at a time: everybody else on the loop waits meanwhile, for less than a millisecond."""
+SLACK_BYTES: Final = 8 << 20
+"""By so much buffer.memory may be exceeded by a chunk that goes to many partitions."""
 
 _new = tuple.__new__  # half the time of calling a NamedTuple
 
@@ -185,6 +187,8 @@ class Accumulator:
         that is left."""
         route = self._route(topic)
         stop = min(start + CHUNK_RECORDS, len(columns.values))
+        if self._room * len(route.queues) > SLACK_BYTES:
+            stop = self._affordable(columns.values, start, stop)
         touched: dict[Batch, int] = {}
         together = columns.partitions is None and (columns.keys is None or not self._partitioner.by_key)
         try:
@@ -196,6 +200,17 @@ class Accumulator:
                 count = batch.builder.count - first
                 if count:
                     batch.shares.append(Share(columns.tell, first, count))
+
+    def _affordable(self, values: Sequence[Buffer | None], start: int, stop: int) -> int:
+        """Where to stop so that there is memory for it, about. (Otherwise that is looked at when a batch is full, and
+        large batches of many partitions may take a whole chunk of large records before.)"""
+        left = max(self.memory.limit - self.memory.used, SLACK_BYTES)
+        for index in range(start, stop):
+            value = values[index]
+            left -= len(value) if isinstance(value, (bytes, bytearray)) else 0
+            if left < 0:
+                return index + 1
+        return stop
 
     def _fill(self, route: Route, columns: Columns, start: int, stop: int, touched: dict[Batch, int]) -> int:
         """One batch after the other."""

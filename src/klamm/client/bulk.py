@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm.client.accumulator import MAX_TIMESTAMP_MS, Columns, Tell
@@ -14,7 +14,7 @@ def columns(
     values: Sequence[Any],
     keys: Sequence[Any] | None,
     partition: int | None,
-    headers: Sequence[Headers] | None,
+    headers: Sequence[Headers | Mapping[str, bytes | None]] | None,
     timestamps_ms: Sequence[int] | int | None,
     now_ms: int,
     tell: Tell,
@@ -33,7 +33,7 @@ def columns(
         listed,
         None if keys is None else _listed(keys),
         times,
-        None if headers is None else _listed(headers),
+        None if headers is None else [tuple(each.items()) if isinstance(each, Mapping) else each for each in headers],
         None if partition is None else [partition] * count,
         tell,
     )

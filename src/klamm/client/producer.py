@@ -178,7 +178,7 @@ class Producer:
         *,
         keys: Sequence[Any] | None = None,
         partition: int | None = None,
-        headers: Sequence[Headers] | None = None,
+        headers: Sequence[Headers | Mapping[str, bytes | None]] | None = None,
         timestamps_ms: Sequence[int] | int | None = None,
         on_batch: Callable[[BatchResult], None] | None = None,
     ) -> None:

@@ -180,6 +180,8 @@ class Sender(Sending):
 
     async def _find_topic(self, name: str) -> Topic:
         """Brokers that are away are waited for; one that says that there is no such topic is asked for a while only."""
+        if not isinstance(name, str) or not name:
+            raise ClientError(f"{name!r} is no name of a topic.")
         what, most_ms = f"Finding the topic {name}", self._config.max_block_ms
         away = Retrying(self._env, self._config, what, most_ms)
         making: Retrying | None = None
@@ -202,6 +204,8 @@ class Sender(Sending):
 
     async def _find_partition(self, topic: str, partition: int) -> Topic:
         """Partitions are added to topics; the one that the caller names may be newer than what we know."""
+        if not isinstance(partition, int) or partition < 0:
+            raise ClientError(f"{topic}: {partition!r} is no partition.", "They are numbers from 0 on; None: any.")
         limit_ms = min(PARTITION_WAIT_MS, self._config.max_block_ms)
         retrying = Retrying(self._env, self._config, f"Finding partition {partition} of {topic}", limit_ms)
         while True:

@@ -9,13 +9,14 @@ serializer is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from klamm.client.errors import ClientError
 from klamm.records.decoding import Headers
 
 HeaderList: TypeAlias = list[tuple[str, bytes | None]]
+AnyHeaders: TypeAlias = Headers | Mapping[str, bytes | None]
 
 
 @runtime_checkable
@@ -46,7 +47,7 @@ class Serializing:
         return self._write(topic, key, value, headers)
 
     async def many(
-        self, topic: str, keys: Sequence[Any] | None, values: Sequence[Any], headers: Sequence[Headers] | None
+        self, topic: str, keys: Sequence[Any] | None, values: Sequence[Any], headers: Sequence[AnyHeaders] | None
     ) -> tuple[Sequence[Any] | None, Sequence[Any], Sequence[Headers]]:
         await self._prepare(topic, keys or (), values)
         every_key = [None] * len(values) if keys is None else keys
@@ -61,8 +62,8 @@ class Serializing:
         if self._prepare_value is not None:
             await self._prepare_value(topic, values)
 
-    def _write(self, topic: str, key: Any, value: Any, headers: Headers) -> tuple[Any, Any, Headers]:
-        growing = list(headers)
+    def _write(self, topic: str, key: Any, value: Any, headers: AnyHeaders) -> tuple[Any, Any, Headers]:
+        growing = list(headers.items() if isinstance(headers, Mapping) else headers)
         what = "key"
         try:
             if key is not None and self._key is not None:

@@ -1,4 +1,4 @@
-"""The queue in front of a blocking producer: threads share it, may be interrupted, and wait for no more than they must."""
+"""The queue in front of a blocking producer: its threads may be interrupted, and wait for no more than is theirs."""
 
 from __future__ import annotations
 

@@ -273,12 +273,12 @@ async def test_serializers_make_the_bytes(fake: Fake) -> None:
     registry = Registry()
     async with producing(logs, key_serializer=str.encode, value_serializer=registry) as producer:
         await producer.send("t", 5, key="five", headers=(("h", b""),))
-        await producer.send_many("t", [6, None], keys=["six", "none"])
+        await producer.send_many("t", [6, None], keys=["six", "none"], headers=[{"h": b"x"}, ()])
         with pytest.raises(ClientError, match="a key cannot be serialized"):
             await producer.send("t", 7, key=b"bytes have no encode")
     assert [(r.key, r.value, r.headers) for r in logs.logs[0].records] == [
         (b"five", b"5", (("h", b""), ("schema", b"t"))),
-        (b"six", b"6", (("schema", b"t"),)),
+        (b"six", b"6", (("h", b"x"), ("schema", b"t"))),
         (b"none", None, ()),
     ]
     assert registry.prepared == [("t", [5]), ("t", [6, None]), ("t", [7])]

@@ -12,7 +12,7 @@ from client_broker import TOPIC_ID, FakeBroker
 from client_log import FakeLogs
 
 from klamm.aio import Producer
-from klamm.client import AuthenticationFailed, BrokerSaid, TimedOut
+from klamm.client import AuthenticationFailed, BrokerSaid, ClientError, TimedOut
 from klamm.client.batches import BatchResult
 from klamm.core.errors import ErrorCode
 from klamm.wire.messages.k00_produce import (
@@ -281,3 +281,35 @@ async def test_topics_that_nobody_sends_to_are_not_asked_for_any_more(
             await producer.send("t", b"0")
         assert [topic.name for topic in found[-1].topics] == ["t"]
         assert (await producer.partitions_for("other"))[0].leader == 1
+
+
+async def test_bulk_keeps_to_its_memory_with_large_batches_of_many_partitions(fake: Fake) -> None:
+    logs = FakeLogs(await fake(), partitions=200)
+    silence = Silence(logs)
+    async with producer_of(logs, batch_size=1 << 20, buffer_memory=1 << 20, linger_ms=60_000) as producer:
+        value = b"x" * 100_000
+        keys = [b"%d" % number for number in range(400)]
+        sending = asyncio.ensure_future(producer.send_many("t", [value] * len(keys), keys=keys))
+        while not producer._ready().records.memory.used:
+            await asyncio.sleep(0)
+        assert producer._ready().records.memory.used < 10 << 20
+        sending.cancel()
+        silence.gate.set()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"topic": None}, "None is no name of a topic"),
+        ({"topic": ""}, "'' is no name of a topic"),
+        ({"partition": -1}, "t: -1 is no partition"),
+        ({"partition": "0"}, "t: '0' is no partition"),
+    ],
+)
+async def test_what_can_never_be_a_place_is_refused_at_once(fake: Fake, wrong: dict[str, Any], says: str) -> None:
+    logs = FakeLogs(await fake())
+    async with producer_of(logs) as producer:
+        with pytest.raises(ClientError, match=says):
+            await producer.send(**{"topic": "t", "value": b"", **wrong})
+        await producer.send_many("t", [b"1"], headers=[{"h": b"v"}])
+    assert logs.logs[0].records[0].headers == (("h", b"v"),)
