@@ -32,6 +32,7 @@ endef
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Klamm needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@echo "Setting up $(VENV): this fetches packages, once, and may take a minute or two."
 	@$(PYTHON) -m venv $(VENV)
 
 # The editable install also compiles the native kernel; without a compiler Klamm goes on in pure Python.
