@@ -170,11 +170,11 @@ class Subscriptions:
     # What the application wants.
 
     def subscribe(self, topics: Iterable[str], listener: Listener) -> None:
-        wanted = frozenset(topics)
+        wanted = list(topics)
         if any(not isinstance(topic, str) or not topic for topic in wanted):
-            raise ConsumerMisuse("A topic to subscribe to needs a name.")
+            raise ConsumerMisuse("A topic to subscribe to needs a name.", "Options go into `config`, or have names.")
         self._set_mode(Mode.TOPICS)
-        self.topics, self.pattern, self.listener = wanted, None, listener
+        self.topics, self.pattern, self.listener = frozenset(wanted), None, listener
         self.version += 1
 
     def subscribe_pattern(self, pattern: str | re.Pattern[str], listener: Listener) -> None:

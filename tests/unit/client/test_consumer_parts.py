@@ -58,6 +58,12 @@ def test_what_is_no_policy_is_an_error(text: str) -> None:
 # Subscriptions.
 
 
+def test_options_that_are_given_as_a_topic_are_told_where_they_belong() -> None:
+    options: Any = {"bootstrap.servers": "localhost:9092"}  # as another client has them
+    with pytest.raises(ConsumerMisuse, match="needs a name. Options go into `config`"):
+        Subscriptions(EARLIEST_RESET).subscribe([options], Listener())
+
+
 def test_partitions_that_stay_keep_their_state_and_turns_tell_of_all_others() -> None:
     subscriptions = Subscriptions(EARLIEST_RESET)
     subscriptions.subscribe(["t"], Listener())
