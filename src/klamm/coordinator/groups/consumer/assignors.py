@@ -90,6 +90,16 @@ def _kept(subscriber: Subscriber, counts: Counts) -> list[tuple[bytes, int]]:
     ]
 
 
+def _kept_size(subscriber: Subscriber, counts: Counts) -> int:
+    """How many these are."""
+    size = 0
+    for topic, partitions in subscriber.assigned.items():
+        if topic in subscriber.topics:
+            count = counts[topic]
+            size += len(partitions) if max(partitions, default=-1) < count else sum(number < count for number in partitions)
+    return size
+
+
 def _by_topic(partitions: Iterable[tuple[bytes, int]]) -> Partitions:
     found: dict[bytes, set[int]] = {}
     for topic, partition in partitions:
@@ -102,25 +112,36 @@ def _share_evenly(members: Members, counts: Counts) -> dict[str, Partitions]:
     partition that somebody else would not be short of otherwise."""
     if not members:
         return {}
-    kept = {member_id: _kept(members[member_id], counts) for member_id in _order(members)}
+    sizes = {member_id: _kept_size(members[member_id], counts) for member_id in _order(members)}
     topics = next(iter(members.values())).topics
     share, extra = divmod(sum(counts[topic] for topic in topics), len(members))
+    found: dict[str, Partitions] = {member_id: {} for member_id in sizes}
+    changed: dict[str, list[tuple[bytes, int]]] = {}
     short: deque[tuple[str, int]] = deque()
-    for place, member_id in enumerate(sorted(kept, key=lambda member_id: -len(kept[member_id]))):
+    free = {topic: set(range(counts[topic])) for topic in sorted(topics)}
+    for place, member_id in enumerate(sorted(sizes, key=lambda member_id: -sizes[member_id])):
         quota = share + (place < extra)
-        del kept[member_id][quota:]
-        if len(kept[member_id]) < quota:
-            short.append((member_id, quota - len(kept[member_id])))
-    taken = {place for places in kept.values() for place in places}
-    for topic in sorted(topics):
-        for partition in range(counts[topic]):
-            if (topic, partition) not in taken:
-                member_id, missing = short.popleft()
-                kept[member_id].append((topic, partition))
-                if missing > 1:
-                    short.append((member_id, missing - 1))
+        assigned = members[member_id].assigned
+        if sizes[member_id] == quota == sum(map(len, assigned.values())):
+            found[member_id] = assigned  # most of them, when one comes or goes
+            for topic, partitions in assigned.items():
+                free[topic] -= partitions
+            continue
+        places = changed[member_id] = _kept(members[member_id], counts)[:quota]
+        for topic, partition in places:
+            free[topic].discard(partition)
+        if len(places) < quota:
+            short.append((member_id, quota - len(places)))
+    for topic, left in free.items():
+        for partition in sorted(left):
+            member_id, missing = short.popleft()
+            changed[member_id].append((topic, partition))
+            if missing > 1:
+                short.append((member_id, missing - 1))
     assert not short, "the quotas add up to the partitions"
-    return {member_id: _by_topic(places) for member_id, places in kept.items()}
+    for member_id, places in changed.items():
+        found[member_id] = _by_topic(places)
+    return found
 
 
 class _Balance:
