@@ -60,7 +60,7 @@ def test_what_is_no_policy_is_an_error(text: str) -> None:
 
 def test_options_that_are_given_as_a_topic_are_told_where_they_belong() -> None:
     options: Any = {"bootstrap.servers": "localhost:9092"}  # as another client has them
-    with pytest.raises(ConsumerMisuse, match="needs a name. Options go into `config`"):
+    with pytest.raises(ConsumerMisuse, match="Options go into `config`"):
         Subscriptions(EARLIEST_RESET).subscribe([options], Listener())
 
 
