@@ -26,7 +26,7 @@ from klamm.client.errors import (
 )
 from klamm.client.errors import error_code as code_of
 from klamm.client.idle import Idle
-from klamm.client.reaching import reach, reason_of, tls_failed, who_answers
+from klamm.client.reaching import ENDED, reach, reason_of, tls_failed, who_answers
 from klamm.client.receive import BadFrame, FrameReceiver
 from klamm.client.reply import Reply
 from klamm.client.stats import Stats
@@ -329,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        if isinstance(error, ssl.SSLError) and not hasattr(self, "versions"):
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ENDED) and not hasattr(self, "versions"):
             self.fail(tls_failed(self.address, error))  # the other side said only now that it does not accept ours
             return
         reason = reason_of(error) if isinstance(error, OSError) else "it was closed by the broker"

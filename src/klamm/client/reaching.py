@@ -16,6 +16,9 @@ NO_TLS_HINT: Final = (
     "Is this the listener for TLS? If it has none, security.protocol should be PLAINTEXT or SASL_PLAINTEXT."
 )
 
+ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""The connection ended in the middle of TLS: a broker that stops, say, which is no reason never to come back."""
+
 
 async def reach(
     env: Env, host: str, port: int, timeout_s: float, tls: Tls | None, factory: Callable[[], asyncio.BufferedProtocol]
@@ -36,13 +39,13 @@ async def reach(
                 return made
         except TimeoutError:
             problems.append(TimedOut(f"connecting took longer than {timeout_s:g} s"))
-        except ssl.SSLError as error:
-            raise tls_failed(f"{host}:{port}", error) from None
-        except ConnectionResetError as error:
+        except (ConnectionResetError, *ENDED) as error:
             if tls is None:
                 problems.append(ConnectionLost(reason_of(error)))
             else:
                 problems.append(ConnectionLost("it ended the connection in the handshake of TLS", NO_TLS_HINT))
+        except ssl.SSLError as error:
+            raise tls_failed(f"{host}:{port}", error) from None
         except OSError as error:
             problems.append(ConnectionLost(reason_of(error)))
     raise problems[-1]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from client_broker import FakeBroker
 
-from klamm.client import ClientConfig, Cluster, NotReachable, TimedOut
+from klamm.client import ClientConfig, Cluster, ConnectionLost, NotReachable, TimedOut
 from klamm.client.connection import Connection
 from klamm.client.nodes import Nodes
-from klamm.core.env import Env
+from klamm.client.reaching import reach
+from klamm.core.env import Env, Tls
 from klamm.core.env.real import real_env
 from klamm.wire.messages.k03_metadata import MetadataRequest
 
@@ -51,6 +53,17 @@ def env_with(network: Any) -> Env:
 
 async def open_to(env: Env, host: str, port: int) -> Connection:
     return await Connection.open(env, host, port, client_id="me", timeout_ms=10_000)
+
+
+async def test_a_broker_that_stops_in_the_handshake_of_tls_may_be_asked_again() -> None:
+    class Stopping(Names):
+        async def connect(self, *_: Any, **__: Any) -> Any:
+            raise ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
+
+    env = env_with(Stopping({"broker": [NOWHERE]}))
+    with pytest.raises(ConnectionLost, match="in the handshake of TLS") as caught:
+        await reach(env, "broker", 1, 10, Tls(ssl.create_default_context(), "broker"), asyncio.BufferedProtocol)
+    assert caught.value.retriable
 
 
 async def test_all_addresses_of_a_name_are_tried(fake: Fake) -> None:
