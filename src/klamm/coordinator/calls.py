@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from klamm.core.errors import ErrorCode
+from klamm.core.errors import BrokerError, ErrorCode
 from klamm.replica.pending import Pending
 
 if TYPE_CHECKING:
+    import asyncio
+
     from klamm.wire.schema import Response
 
 _AS_COORDINATOR: Final = {
@@ -27,6 +29,12 @@ _AS_COORDINATOR: Final = {
 def as_coordinator(code: ErrorCode) -> ErrorCode:
     """What a client of a coordinator is told when an append failed: the code of a partition means nothing to it."""
     return _AS_COORDINATOR.get(code, code)
+
+
+def fail(done: asyncio.Future[None], code: ErrorCode) -> None:
+    """What somebody may wait for will not be. It is no mistake if nobody does."""
+    done.set_exception(BrokerError(code))
+    done.exception()
 
 
 class Call(Pending):

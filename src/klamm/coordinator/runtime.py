@@ -162,9 +162,10 @@ class Coordinator(Generic[M]):
         committed; BrokerError if it cannot be: then the machine that comes next starts from the log."""
         shard = self._shards.get(partition) or self._open(partition)
         if isinstance(shard, ErrorCode):
+            from klamm.coordinator.calls import fail
+
             refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            refused.set_exception(BrokerError(shard))
-            refused.exception()  # seen: it is no mistake if nobody waits for it
+            fail(refused, shard)
             return refused
         return shard.run(decide)
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
-from klamm.coordinator.calls import Call, as_coordinator
+from klamm.coordinator.calls import Call, as_coordinator, fail
 from klamm.coordinator.loading import load
 from klamm.coordinator.machine import Machine, Now, Outcome, Producer
 from klamm.coordinator.records import encode_batch
@@ -106,7 +106,7 @@ class Shard(Generic[M]):
         done: asyncio.Future[None] = self._services.loop.create_future()
         machine = self.machine
         if machine is None:
-            _fail(done, self.error)
+            fail(done, self.error)
         else:
             now = self._now()
             self._commit(machine, decide(machine, now), now, done)
@@ -249,7 +249,7 @@ class Shard(Generic[M]):
             if not call.done:
                 call.set(call.refuse(code))
         if done is not None and not done.done():
-            _fail(done, code)
+            fail(done, code)
 
     def _broken(self, what: str) -> None:
         """What is in the log could not be replayed: the machine is not what the log says any more."""
@@ -402,8 +402,3 @@ class Shard(Generic[M]):
             await self._moved.wait()
         finally:
             self._moved = None
-
-
-def _fail(future: asyncio.Future[None], code: ErrorCode) -> None:
-    future.set_exception(BrokerError(code))
-    future.exception()  # seen: it is no mistake if nobody waits for it

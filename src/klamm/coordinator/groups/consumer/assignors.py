@@ -95,8 +95,8 @@ def _kept_size(subscriber: Subscriber, counts: Counts) -> int:
     size = 0
     for topic, partitions in subscriber.assigned.items():
         if topic in subscriber.topics:
-            count = counts[topic]
-            size += len(partitions) if max(partitions, default=-1) < count else sum(number < count for number in partitions)
+            is_whole = max(partitions, default=-1) < counts[topic]  # most are, and then it is quick
+            size += len(partitions) if is_whole else sum(number < counts[topic] for number in partitions)
     return size
 
 
