@@ -1,9 +1,9 @@
-"""A request on its way through a shard, and the errors that it may end with."""
+"""Requests and events on their way through a shard: what waits for the log, and the errors that it may end with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm.core.errors import BrokerError, ErrorCode
 from klamm.replica.pending import Pending
@@ -11,6 +11,7 @@ from klamm.replica.pending import Pending
 if TYPE_CHECKING:
     import asyncio
 
+    from klamm.coordinator.machine import Outcome
     from klamm.wire.schema import Response
 
 _AS_COORDINATOR: Final = {
@@ -35,6 +36,14 @@ def fail(done: asyncio.Future[None], code: ErrorCode) -> None:
     """What somebody may wait for will not be. It is no mistake if nobody does."""
     done.set_exception(BrokerError(code))
     done.exception()
+
+
+class Uncommitted(NamedTuple):
+    """What is to be done when the high watermark has passed an offset."""
+
+    offset: int
+    outcome: Outcome
+    done: asyncio.Future[None] | None
 
 
 class Call(Pending):

@@ -15,9 +15,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
-from klamm.coordinator.calls import Call, as_coordinator, fail
+from klamm.coordinator.calls import Call, Uncommitted, as_coordinator, fail
 from klamm.coordinator.loading import load
 from klamm.coordinator.machine import Machine, Now, Outcome, Producer
 from klamm.coordinator.records import encode_batch
@@ -44,14 +44,6 @@ TICK_RETRY_S: Final = 1.0
 _logger = logging.getLogger(__name__)
 
 
-class _Uncommitted(NamedTuple):
-    """What is to be done when the high watermark has passed an offset."""
-
-    offset: int
-    outcome: Outcome
-    done: asyncio.Future[None] | None
-
-
 class Shard(Generic[M]):
     """`machine` is there while requests are taken; otherwise `error` says why not."""
 
@@ -65,7 +57,7 @@ class Shard(Generic[M]):
         self._epoch = partition.leader_epoch
         self._failures = 0  # machines that were thrown away since one has written something
         self._last_offset = -1  # of what the machine's state rests on
-        self._uncommitted: deque[_Uncommitted] = deque()
+        self._uncommitted: deque[Uncommitted] = deque()
         self._calls: dict[Call, None] = {}  # requests that the machine answers later
         self._loading: asyncio.Task[None] | None = None
         self._moved: asyncio.Event | None = None  # while loading: the log has moved
@@ -211,7 +203,7 @@ class Shard(Generic[M]):
         if self._last_offset < self.partition.high_watermark and not self._uncommitted:
             self._deliver(outcome, done)
         else:
-            self._uncommitted.append(_Uncommitted(self._last_offset, outcome, done))
+            self._uncommitted.append(Uncommitted(self._last_offset, outcome, done))
         if self.machine is machine:
             self._look_at_clock(machine)
 
