@@ -27,7 +27,7 @@ from klamm.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from klamm.wire.messages.k61_describe_producers import DescribeProducersRequest, TopicRequest
-from klamm.wire.messages.k65_describe_transactions import DescribeTransactionsRequest
+from klamm.wire.messages.k65_describe_transactions import DescribeTransactionsRequest, TransactionState
 from support.apache_kafka import ApacheKafka
 from support.downloads import FETCH_LIMIT_S
 from support.process import BrokerProcess
@@ -86,14 +86,18 @@ class Talk:
 
     async def transaction(self, what: str, who: Who) -> None:
         """What the coordinator knows, once no markers are under way."""
+        found = await self._settled(who)
+        partitions = sorted(index for topic in found.topics for index in topic.partitions)
+        self.note(what, (found.transaction_state, found.producer_epoch, found.producer_id == who.id, partitions))
+
+    async def _settled(self, who: Who) -> TransactionState:
         request = DescribeTransactionsRequest(transactional_ids=[str(who.name)])
         for _ in range(ATTEMPTS):
             (found,) = (await self._cluster.request(request, node=1)).transaction_states
             if not found.transaction_state.startswith("Prepare"):
-                break
+                return found
             await asyncio.sleep(PAUSE_S)
-        partitions = sorted(index for topic in found.topics for index in topic.partitions)
-        self.note(what, (found.transaction_state, found.producer_epoch, found.producer_id == who.id, partitions))
+        raise AssertionError(f"the markers of {who} are never written")
 
     async def _until(self, request: Any, version: int, part: Any) -> Any:
         """The answer that is not only that it is too early."""
@@ -139,12 +143,8 @@ class Talk:
         answer = await self._until(request, version, lambda a: a)
         raised = answer.producer_epoch - who.epoch if version >= 5 and not answer.error_code else None
         self.note(f"v{version}: {what}", (_name(answer.error_code), raised))
-        for partition in range(3):
-            for _ in range(ATTEMPTS if not answer.error_code else 0):
-                state = await self.state(who, partition)
-                if state is None or state[-1] < 0:
-                    break
-                await asyncio.sleep(PAUSE_S)
+        if not answer.error_code:
+            await self._settled(who)
         return who if raised is None else Who(who.name, answer.producer_id, answer.producer_epoch)
 
     async def state(self, who: Who, partition: int = 0) -> tuple[int, int, int, int] | None:
