@@ -221,6 +221,16 @@ def test_only_what_the_application_has_had_is_committed(reading: dict[str, Any],
         assert values(consumer.getmany(3)[place]) == [30, 31, 32]
 
 
+def test_who_breaks_off_in_the_middle_of_a_record_gets_it_again(reading: dict[str, Any], hundred: str) -> None:
+    with pytest.raises(ZeroDivisionError), Consumer(hundred, **reading) as consumer:
+        for _ in islice(consumer, 7):
+            pass
+        raise ZeroDivisionError
+    with Consumer(hundred, **reading) as consumer:
+        assert len(list(islice(consumer, 100))) == 100
+        consumer.close(timeout_ms=5000)
+
+
 def test_iterating_and_asking_for_many_may_be_mixed(reading: dict[str, Any], hundred: str) -> None:
     place = TopicPartition(hundred, 0)
     with Consumer(hundred, **reading, max_poll_records=20) as consumer:

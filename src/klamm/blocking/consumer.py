@@ -16,6 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from klamm.blocking.face import Face, does, waits
@@ -62,6 +63,19 @@ class Consumer(Face[Lending]):
         self.config = consumer.config
         self._aio = consumer
         self._reader = threading.RLock()  # one thread reads at a time
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Whoever breaks off in the middle of its work has not done what it was given last: that comes again.
+        failed = kind is not None and issubclass(kind, Exception)
+        self._leave(partial(self._client.close, commit=not failed), kind)
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Leave the group, and end. Positions are committed first if that is automatic. Brokers are waited for no
+        longer than `timeout_ms`, by default 10 s in all. (At the end of a `with` block that an exception has left,
+        nothing is committed.)"""
+        self._close(partial(self._client.close, timeout_ms))
 
     # What is read.
 

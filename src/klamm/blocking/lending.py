@@ -31,9 +31,9 @@ class Lending:
     async def start(self) -> None:
         await self.client.start()
 
-    async def close(self) -> None:
+    async def close(self, timeout_ms: int | None = None, *, commit: bool = True) -> None:
         self._give_back()
-        await self.client.close()
+        await self.client._end(timeout_ms, commit=commit)
 
     # Records. These three are for the thread that reads.
 
