@@ -67,21 +67,40 @@ class CooperativeStickyAssignor(Assignor):
 
     def assign(self, members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
         claims = [Claim(member.id, member.owned, _generation(member)) for member in members]
-        result = _assign(members, partitions, claims)
+        target = _assign(members, partitions, claims)
         # Whoever says that it has a partition may be reading it, in whichever generation it got it.
         holders: dict[TopicPartition, set[str]] = {}
         for claim in claims:
             for place in claim.places:
                 holders.setdefault(place, set()).add(claim.member)
-        return {
+        result = {
             member: [place for place in mine if not holders.get(place, set()) - {member}]
-            for member, mine in result.items()
+            for member, mine in target.items()
         }
+        while result != target and (spared := _spared(balanced(_wanted(members), partitions, result), result, holders)):
+            for member, place in spared:
+                result[member].append(place)
+        return {member: sorted(mine) for member, mine in result.items()}
+
+
+def _spared(
+    next_round: Assignment, result: Assignment, holders: Mapping[TopicPartition, set[str]]
+) -> list[tuple[str, TopicPartition]]:
+    """What members have and would get again in the next round, if they gave it up in this one: they need not."""
+    return [
+        (member, place)
+        for member, mine in next_round.items()
+        for place in set(mine).difference(result[member])
+        if holders.get(place) == {member}
+    ]
 
 
 def _assign(members: Sequence[Member], partitions: Mapping[str, int], claims: Sequence[Claim]) -> Assignment:
-    wanted = {member.id: member.topics for member in in_order(members)}
-    return balanced(wanted, partitions, owners(claims))
+    return balanced(_wanted(members), partitions, owners(claims))
+
+
+def _wanted(members: Sequence[Member]) -> dict[str, frozenset[str]]:
+    return {member.id: member.topics for member in in_order(members)}
 
 
 def owners(claims: Sequence[Claim]) -> dict[str, list[TopicPartition]]:
