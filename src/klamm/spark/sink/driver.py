@@ -9,6 +9,7 @@ from typing import Final
 from klamm.admin import NewTopic
 from klamm.blocking import Admin, Consumer, Producer
 from klamm.client.errors import BrokerSaid, ProducerFenced
+from klamm.client.membership import Offset
 from klamm.client.prepared import PreparedTransaction
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
@@ -138,7 +139,7 @@ class Decider:
             with producer.transaction():
                 where = producer.send(TOPIC, decision.to_bytes(), key=self._names.sink.encode())
                 place = TopicPartition(where.topic, where.partition)
-                producer.send_offsets({place: (where.offset, str(decision.batch))}, self._names.group)
+                producer.send_offsets({place: Offset(where.offset, metadata=str(decision.batch))}, self._names.group)
         except ProducerFenced as error:
             raise NotDecided(
                 f"Another driver has taken over {self._names.sink}.", "Only one query may run on a checkpoint."
