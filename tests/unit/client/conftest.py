@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for the helper modules; test modules are imported by path
 
 from client_broker import FakeBroker
+from client_reading import Open
 
+from klamm.aio import Consumer
 from klamm.client import ClientConfig, Cluster
 from klamm.core.env.real import real_env
 
@@ -55,3 +58,22 @@ async def connect() -> AsyncIterator[Connect]:
     for cluster in clusters:
         await cluster.close()
     env.executor.close()
+
+
+@pytest.fixture
+async def consume() -> AsyncIterator[Open]:
+    """`await consume(*brokers, **options)` is a consumer, closed when the test is over."""
+    async with AsyncExitStack() as stack:
+
+        async def start(*brokers: FakeBroker, **options: Any) -> Consumer:
+            given = {
+                "bootstrap_servers": ",".join(f"127.0.0.1:{broker.port}" for broker in brokers),
+                "retry_backoff_ms": 1,
+                "retry_backoff_max_ms": 20,
+                "reconnect_backoff_ms": 1,
+                "auto_offset_reset": "earliest",
+                "fetch_max_wait_ms": 1,
+            }
+            return await stack.enter_async_context(Consumer(**{**given, **options}))
+
+        yield start

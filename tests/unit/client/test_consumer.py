@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
 import pytest
 from client_broker import FakeBroker
 from client_log import FakeLogs
+from client_reading import Open, fill, take
 
 from klamm.aio import Consumer
 from klamm.client.deserializing import BadValue
@@ -32,41 +32,8 @@ from klamm.records.record import Record, encode_batch
 from klamm.wire.messages.k01_fetch import FetchRequest, LeaderIdAndEpoch, NodeEndpoint
 
 Fake = Callable[[], Awaitable[FakeBroker]]
-Open = Callable[..., Awaitable[Consumer]]
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-
-
-@pytest.fixture
-async def consume() -> AsyncIterator[Open]:
-    """`await consume(*brokers, **options)` is a consumer, closed when the test is over."""
-    async with AsyncExitStack() as stack:
-
-        async def start(*brokers: FakeBroker, **options: Any) -> Consumer:
-            given = {
-                "bootstrap_servers": ",".join(f"127.0.0.1:{broker.port}" for broker in brokers),
-                "retry_backoff_ms": 1,
-                "retry_backoff_max_ms": 20,
-                "reconnect_backoff_ms": 1,
-                "auto_offset_reset": "earliest",
-                "fetch_max_wait_ms": 1,
-            }
-            return await stack.enter_async_context(Consumer(**{**given, **options}))
-
-        yield start
-
-
-def fill(logs: FakeLogs, partition: int, count: int, *, per_batch: int = 5, time: int = 1000) -> list[bytes]:
-    first = len(logs.logs[partition].records)
-    values = [b"%d/%d" % (partition, first + number) for number in range(count)]
-    for at in range(0, count, per_batch):
-        records = [Record(0, time + first + at + n, None, v) for n, v in enumerate(values[at : at + per_batch])]
-        logs.logs[partition].append(encode_batch(records))
-    return values
-
-
-async def take(consumer: Consumer, count: int) -> list[bytes]:
-    return [(await consumer.getone()).value for _ in range(count)]
 
 
 async def test_records_come_one_by_one_with_everything_that_is_known_of_them(fake: Fake, consume: Open) -> None:

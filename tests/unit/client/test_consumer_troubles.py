@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from client_broker import TOPIC_ID, FakeBroker
 from client_log import FakeLogs
-from test_consumer import consume as consume  # a fixture
-from test_consumer import fill, take
+from client_reading import Open, fill, take
 
 from klamm.aio import Admin, Consumer, Producer
 from klamm.client.admin.topics import NewTopic
@@ -19,7 +18,6 @@ from klamm.core.ids import TopicPartition
 from klamm.wire.messages.k01_fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 Fake = Callable[[], Awaitable[FakeBroker]]
-Open = Callable[..., Awaitable[Consumer]]
 
 T0 = TopicPartition("t", 0)
 
