@@ -101,7 +101,7 @@ class PartitionState:
         self.error: ClientError | None = None  # until the application has sought another place
         self.not_before = 0.0  # after a failure: do not ask again before this
         self.failures = 0
-        self.topic_id = NO_TOPIC_ID  # of the topic in which the position was found to be right
+        self.topic_id: bytes = NO_TOPIC_ID  # of the topic in which the position was found to be right
         self.high_watermark = self.last_stable_offset = self.log_start_offset = NO_OFFSET
 
     @property
