@@ -27,9 +27,17 @@ KAFKA_COLUMNS: Final[Mapping[str, str]] = {
     "_timestamp": "timestamp",
 }
 """What every input's view has behind its own columns, of whatever format it is."""
-RAW_COLUMNS: Final[Mapping[str, str]] = {"key": "binary", "value": "binary"}
+RAW_COLUMNS: Final[Mapping[str, str]] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
 TEXT_COLUMNS: Final[Mapping[str, str]] = {"value": "string"}
-"""The own columns of inputs that have no schema."""
+"""The own columns of inputs that have no schema. Raw ones have `headers` too with the option `includeHeaders`."""
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 
 
