@@ -16,7 +16,7 @@ from klamm.spark.pipelines.yaml_lines import Fields, Notes, Value, listed, neare
 _FLOW: Final = ("sql", "python", "output", "mode", "trigger", "checkpoint")
 _MODES: Final[tuple[Mode, ...]] = ("append", "update", "complete")
 _KINDS: Final[tuple[OutputKind, ...]] = ("topic", "parquet", "console")
-_FORMATS: Final[tuple[OutputFormat, ...]] = ("json", "text", "raw")
+_FORMATS: Final[tuple[OutputFormat, ...]] = ("json", "text", "csv", "raw")
 _OUTPUT: Final = ("topic", "key", "format", "parquet", "partition_by", "console", "options")
 _ONLY: Final = {"key": "topic", "format": "topic", "partition_by": "parquet"}
 """What only one kind of output has."""

@@ -14,7 +14,7 @@ from klamm.spark.pipelines.mistakes import Place
 
 InputFormat: TypeAlias = Literal["raw", "text", "json", "csv"]
 TableFormat: TypeAlias = Literal["parquet", "csv", "json"]
-OutputFormat: TypeAlias = Literal["json", "text", "raw"]
+OutputFormat: TypeAlias = Literal["json", "text", "csv", "raw"]
 OutputKind: TypeAlias = Literal["topic", "parquet", "console"]
 Mode: TypeAlias = Literal["append", "update", "complete"]
 Starting: TypeAlias = Literal["earliest", "latest"]
@@ -102,7 +102,7 @@ class Output:
     key: str | None = None
     """A column of the flow; it is also in the value if that is JSON."""
     format: OutputFormat = "json"
-    """json: the value is an object of all columns. text: it is the only column there is besides the key.
+    """json: the value is an object of all columns, csv: a line of them. text: it is the only column besides the key.
     raw: the columns are those of `format("klamm")`: value, and if they are there key, headers, partition."""
     parquet: str | None = None
     """The folder, whole, or a URL."""

@@ -1,0 +1,116 @@
+"""Flows as DataFrames: SQL files and Python functions over views.
+
+Every query reads its inputs itself, so a query has views of its own, which are made when somebody asks for them. A flow
+that another one uses is a view for it: what it does is done again there, and nothing goes through its output.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+
+from klamm.spark.errors import SparkError
+from klamm.spark.pipelines import inputs
+from klamm.spark.pipelines.failures import plain
+from klamm.spark.pipelines.model import Flow, Input, Pipeline, Python, Sql, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+_SPARK: Final = "spark"
+
+
+class BadFlow(SparkError):
+    """A flow cannot be made into a query."""
+
+
+class Views:
+    """The views of one query, by their names. `group` shows how far it has read."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, group: str) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._group = group
+        declared: list[Input | Table | Flow] = [*pipeline.inputs, *pipeline.tables, *pipeline.flows]
+        self._declared: dict[str, Input | Table | Flow] = {one.name: one for one in declared}
+        self._made: dict[str, DataFrame] = {}
+
+    def frame(self, name: str) -> DataFrame:
+        if name not in self._made:
+            self._made[name] = self._make(self._declared[name])
+        return self._made[name]
+
+    def _make(self, one: Input | Table | Flow) -> DataFrame:
+        if isinstance(one, Input):
+            return inputs.view(self._spark, self._pipeline, one, self._group)
+        if isinstance(one, Table):
+            return inputs.table(self._spark, one)
+        return self._sql(one, one.code) if isinstance(one.code, Sql) else self._python(one, one.code)
+
+    def _before(self, flow: Flow) -> list[str]:
+        """What this flow may use."""
+        names = list(self._declared)
+        return names[: names.index(flow.name)]
+
+    def _sql(self, flow: Flow, code: Sql) -> DataFrame:
+        for name in self._before(flow):
+            if _is_named(name, code.text):
+                self.frame(name).createOrReplaceTempView(name)
+        try:
+            return self._spark.sql(code.text.strip().removesuffix(";"))
+        except (AnalysisException, ParseException) as error:
+            raise BadFlow(f"{code.place.file}: {plain(str(error))}") from error
+
+    def _python(self, flow: Flow, code: Python) -> DataFrame:
+        function = load_function(code)
+        given = {name: self._spark if name == _SPARK else self.frame(name) for name in code.arguments}
+        try:
+            made = function(**given)
+        except AnalysisException as error:
+            raise BadFlow(f"{code.place.file}: {code.function} cannot be used: {plain(str(error))}") from error
+        if not isinstance(made, DataFrame):
+            raise BadFlow(f"{code.place.file}: {code.function} returns a {type(made).__name__}, and not a DataFrame.")
+        return made
+
+
+def _is_named(name: str, text: str) -> bool:
+    """Whether a query may use this view. It may also be in a comment: then a view is made that nobody reads."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def load_function(code: Python) -> Callable[..., object]:
+    function = getattr(_module(code.file), code.function, None)
+    if not callable(function):
+        raise BadFlow(f"{code.place.file} has no function {code.function}.")
+    found: Callable[..., object] = function
+    return found
+
+
+def _module(file: str) -> ModuleType:
+    """The file, run anew, with its folder to import from. It and what it imports from there go to the workers by value:
+    they need not have these files."""
+    folder, _, name = file.rpartition("/")
+    before = set(sys.modules)
+    spec = importlib.util.spec_from_file_location(name.removesuffix(".py"), file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, folder)
+    try:
+        sys.modules[module.__name__] = module
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(folder)
+    for one in [module, *(sys.modules[other] for other in set(sys.modules) - before)]:
+        if (getattr(one, "__file__", None) or "").startswith(f"{folder}/"):
+            cloudpickle.register_pickle_by_value(one)  # type: ignore[no-untyped-call]
+            del sys.modules[one.__name__]
+    return module

@@ -1,0 +1,294 @@
+"""A pipeline that runs: one query of Structured Streaming for each flow with an output, and one for the dead letters of
+each input that can have them.
+
+All queries are made before the first is started, so that a mistake in the last flow starts none. They live and die
+together: when one fails, the others are stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+import klamm.spark
+from klamm.core.env.real import real_env
+from klamm.spark.errors import SparkError
+from klamm.spark.pipelines import dead_letters, outputs, status
+from klamm.spark.pipelines.failures import innermost, plain
+from klamm.spark.pipelines.flows import Views
+from klamm.spark.pipelines.model import Flow, Input, Output, Pipeline
+from klamm.spark.pipelines.status import Meter, State, Status
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryProgress,
+    )
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from klamm.core.env import Lock
+
+_STATE: Final = "spark.sql.streaming.stateStore"
+DEFAULTS: Final = {
+    # State on disk: it need not fit into memory, and transformWithState asks for it. Only changes are uploaded.
+    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    # Times in a topic are the same wherever the pipeline runs.
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Settings of a pipeline's queries that it does not have itself."""
+_OBSERVED: Final = "klamm"
+_STATUS_S: Final = 1.0
+_BAD_STATE: Final = ("STATE_STORE_KEY_SCHEMA", "STATE_STORE_VALUE_SCHEMA", "STATE_STORE_SCHEMA", "STATEFUL_OPERATOR")
+
+
+class PipelineFailed(SparkError):
+    """A query has failed, and with it the pipeline. `details` is all that Spark said."""
+
+    def __init__(self, text: str, hint: str = "", details: str = "") -> None:
+        super().__init__(text, hint)
+        self.details = details
+
+
+class AlreadyRuns(SparkError):
+    """Somebody else runs this pipeline."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A query to be."""
+
+    meter: Meter
+    what: str
+    writer: DataStreamWriter
+    checkpoint: str
+
+
+def run(pipeline: Pipeline, spark: SparkSession, *, once: bool = False) -> Running:
+    """Start it; see `Running`. `once`: the queries end when they have read what is there now.
+
+    The queries are in a session of their own: views and settings of a pipeline are nobody else's."""
+    lock = _lock(pipeline)
+    try:
+        session = spark.newSession()
+        klamm.spark.register(session)
+        for name, value in {**DEFAULTS, **pipeline.spark}.items():
+            if session.conf.isModifiable(name):
+                session.conf.set(name, value)
+        return Running(pipeline, session, plan(pipeline, session, once=once), lock)
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+
+
+def _lock(pipeline: Pipeline) -> Lock | None:
+    """Two processes on one checkpoint would be in each other's way; Spark only finds out when both write."""
+    files = real_env().files
+    path = status.path_of(pipeline)
+    files.make_dirs(os.path.dirname(path))
+    lock = files.lock(os.path.join(os.path.dirname(path), "lock"))
+    if lock is None:
+        found = status.read(files, pipeline)
+        who = f", process {found.pid}" if found is not None else ""
+        raise AlreadyRuns(f"The pipeline {pipeline.name} is running already{who}.", "Stop that one first.")
+    return lock
+
+
+def plan(pipeline: Pipeline, spark: SparkSession, *, once: bool) -> list[Planned]:
+    """Nothing runs yet. Whatever Spark finds wrong with a flow is told here, or by `start`."""
+    found = [
+        _dead_letters(pipeline, spark, one, once)
+        for one in pipeline.inputs
+        if one.can_fail and one.dead_letters is not None
+    ]
+    return found + [_flow(pipeline, spark, flow, output, once) for flow, output in pipeline.outputs]
+
+
+def _flow(pipeline: Pipeline, spark: SparkSession, flow: Flow, output: Output, once: bool) -> Planned:
+    name = f"{pipeline.name}.{flow.name}"
+    rows = _observed(Views(spark, pipeline, name).frame(flow.name))
+    writer = outputs.writer(rows, output, flow.mode, pipeline.client, name)
+    if once or flow.available_now:
+        writer = writer.trigger(availableNow=True)
+    elif flow.trigger is not None:
+        writer = writer.trigger(processingTime=flow.trigger)
+    return Planned(Meter(flow.name, name), f"The flow {flow.name}", writer.queryName(name), flow.checkpoint)
+
+
+def _dead_letters(pipeline: Pipeline, spark: SparkSession, one: Input, once: bool) -> Planned:
+    name = f"{pipeline.name}.{one.name}.dead_letters"
+    output = Output("topic", one.place, {}, topic=one.dead_letters, format="raw")
+    rows = _observed(dead_letters.dead_letters(spark, pipeline, one, name))
+    writer = outputs.writer(rows, output, "append", pipeline.client, name)
+    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=dead_letters.TRIGGER)
+    meter = Meter(one.name, name, is_dead_letters=True)
+    checkpoint = f"{pipeline.checkpoints.rstrip('/')}/{one.name}.dead_letters"
+    return Planned(meter, f"The query for dead letters of {one.name}", writer.queryName(name), checkpoint)
+
+
+def _observed(rows: DataFrame) -> DataFrame:
+    """Spark does not count what goes out in every mode."""
+    return rows.observe(_OBSERVED, sf.count(sf.lit(1)).alias("rows"))
+
+
+class Running:
+    """A pipeline's queries, from `run` to their end. Whoever has it calls `wait`, in one thread; `stop` may come from
+    anywhere, a signal handler too."""
+
+    def __init__(
+        self, pipeline: Pipeline, spark: SparkSession, planned: list[Planned], lock: Lock | None = None
+    ) -> None:
+        self.pipeline = pipeline
+        self.queries: dict[str, StreamingQuery] = {}
+        self._planned = {one.meter.group: one for one in planned}
+        self._lock = lock
+        self._spark = spark
+        self._env = real_env()
+        self._started_ms = self._env.clock.time_ms()
+        self._woken = threading.Event()
+        self._is_stopping = False
+        self._listener = _Listener(self)
+        spark.streams.addListener(self._listener)
+        with self._ending_on_error():
+            for name, one in self._planned.items():
+                self.queries[name] = _start(one)
+            self._write("running")
+
+    @contextmanager
+    def _ending_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._end("failed")
+            raise
+
+    def stop(self) -> None:
+        """Let `wait` stop everything and return. What a query has begun and not written, it does again next time."""
+        self._is_stopping = True
+        self._woken.set()
+
+    def wait(self) -> None:
+        """Until all queries have ended, or somebody has called `stop`. `PipelineFailed` if one has failed."""
+        with self._ending_on_error():
+            while not self._is_stopping and self._look():
+                self._woken.wait(_STATUS_S)
+                self._woken.clear()
+                self._write("running")
+        self._end("stopped" if self._is_stopping else "done")
+
+    def _look(self) -> bool:
+        """Whether a query is still running."""
+        ended = [name for name, query in self.queries.items() if not query.isActive]
+        for name in ended:
+            meter = self._planned[name].meter
+            if (failed := _failure(self._planned[name], self.queries[name])) is not None:
+                meter.state, meter.error = "failed", failed.text
+                raise failed
+            meter.state = "done"
+        return len(ended) < len(self.queries)
+
+    def _end(self, state: State) -> None:
+        for name, query in self.queries.items():
+            if query.isActive:
+                query.stop()
+                self._planned[name].meter.state = "stopped"
+        self._spark.streams.removeListener(self._listener)
+        self._write(state)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # Figures.
+
+    def progressed(self, progress: StreamingQueryProgress) -> None:
+        one = self._planned.get(progress.name or "")
+        if one is not None:
+            one.meter.add(self._env.clock.monotonic(), *_figures(progress))
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def status(self, state: State = "running") -> Status:
+        clock = self._env.clock
+        queries = tuple(one.meter.figures(clock.monotonic()) for one in self._planned.values())
+        pipeline = self.pipeline
+        return Status(pipeline.name, pipeline.bootstrap, os.getpid(), self._started_ms, clock.time_ms(), state, queries)
+
+    def _write(self, state: State) -> None:
+        self._env.files.write_atomically(status.path_of(self.pipeline), self.status(state).to_bytes())
+
+
+class _Listener(StreamingQueryListener):
+    """Called from a thread of Spark's."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's names)
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        self._running.progressed(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        self._running.wake()
+
+
+def _figures(progress: StreamingQueryProgress) -> tuple[int, int, Mapping[str, Any]]:
+    observed = progress.observedMetrics.get(_OBSERVED)
+    rows_out = int(observed["rows"]) if observed is not None else max(0, progress.sink.numOutputRows)
+    states = [one.numRowsTotal for one in progress.stateOperators]
+    last = {
+        "batch": progress.batchId,
+        "batch_ms": progress.durationMs.get("triggerExecution"),
+        "batch_rows": progress.numInputRows,
+        "state_rows": sum(states) if states else None,
+        "watermark": progress.eventTime.get("watermark"),
+    }
+    return progress.numInputRows, rows_out, last
+
+
+def _start(one: Planned) -> StreamingQuery:
+    try:
+        return one.writer.option("checkpointLocation", one.checkpoint).start()
+    except AnalysisException as error:
+        raise PipelineFailed(f"{one.what} cannot be started: {plain(str(error))}", details=str(error)) from error
+
+
+def _failure(one: Planned, query: StreamingQuery) -> PipelineFailed | None:
+    found = query._jsq.exception()
+    if not found.isDefined():
+        return None
+    causes: list[str] = []
+    error = found.get()
+    while error is not None and len(causes) < 20:
+        causes.append(str(error.getMessage() or error.toString()))
+        error = error.getCause()
+    hint = ""
+    if any(word in cause for cause in causes for word in _BAD_STATE):
+        hint = (
+            f"What it remembers in {one.checkpoint} does not fit the flow as it is now. Change it back, or remove that "
+            "folder to begin anew."
+        )
+    return PipelineFailed(f"{one.what} has failed: {innermost(causes)}", hint, "\n".join(causes))
+
+
+def with_bootstrap(pipeline: Pipeline, bootstrap: str | None) -> Pipeline:
+    return pipeline if bootstrap is None else replace(pipeline, bootstrap=bootstrap)
