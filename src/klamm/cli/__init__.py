@@ -31,6 +31,7 @@ VERBS = {
     "config": "show and change options of topics and brokers",
     "cluster": "show the brokers of a cluster and what they can do",
     "top": "watch the rates of topics and brokers, live",
+    "pipeline": "make, check and run pipelines on Spark",
     "log": "look into the files of a log, and repair one",
     "info": "show what is installed here, and which code reads records",
     "completion": "print the script that completes this command in your shell",
