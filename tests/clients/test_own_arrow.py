@@ -67,3 +67,20 @@ async def test_a_group_goes_on_behind_the_rows_it_has_committed(bootstrap: str, 
         second = await rows(consumer, 17)
     assert [len(first), len(second)] == [13, 17]
     assert [row["value"] for row in first + second] == [b"0"] * 10 + [b"2"] * 10 + [b"4"] * 10
+
+
+async def test_reading_up_to_an_offset_ends_also_where_no_records_are(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap_servers=bootstrap, transactional_id=f"{topic}-writer") as producer:
+        for number in range(3):
+            await producer.begin()
+            await producer.send_many(topic, [b"%d" % number] * 10, partition=0)
+            await producer.flush()
+            await (producer.abort() if number else producer.commit())
+    options = {"bootstrap_servers": bootstrap, "isolation_level": "read_committed"}
+    async with Consumer(**options) as consumer, asyncio.timeout(30):
+        consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 0)
+        end = (await consumer.end_offsets((topic, 0)))[topic, 0]
+        found = [batch.num_rows async for batch in consumer.arrow(until={(topic, 0): end})]  # no timeout: it must end
+        assert (sum(found), await consumer.position((topic, 0))) == (10, end)
+        assert [batch async for batch in consumer.arrow(until={(topic, 0): end})] == []

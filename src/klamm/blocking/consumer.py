@@ -156,13 +156,20 @@ class Consumer(Face[Lending]):
         return self._each(self._aio.undecoded())
 
     def arrow(
-        self, *, max_rows: int | None = None, headers: bool = False, timeout_ms: int | None = None
+        self,
+        *,
+        max_rows: int | None = None,
+        headers: bool = False,
+        timeout_ms: int | None = None,
+        until: Mapping[tuple[str, int], int] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
         """Records as columns, `max_rows` at a time at most: `for batch in consumer.arrow()`. See `klamm.arrow`.
 
         Each record batch holds what has come, of one partition or several. With `timeout_ms` it ends when nothing came
-        for so long."""
-        return self._each(self._aio.arrow(max_rows=max_rows, headers=headers, timeout_ms=timeout_ms))
+        for so long; with `until`, when the positions of these partitions are at these offsets or beyond, at once also
+        where there are no records in front of them. (The last record batch may have records beyond.)"""
+        found = self._aio.arrow(max_rows=max_rows, headers=headers, timeout_ms=timeout_ms, until=until)
+        return self._each(found)
 
     def _each(self, items: AsyncIterator[Any]) -> Iterator[Any]:
         while True:

@@ -210,17 +210,23 @@ class Consumer:
             yield rest
 
     async def arrow(
-        self, *, max_rows: int | None = None, headers: bool = False, timeout_ms: int | None = None
+        self,
+        *,
+        max_rows: int | None = None,
+        headers: bool = False,
+        timeout_ms: int | None = None,
+        until: Mapping[tuple[str, int], int] | None = None,
     ) -> AsyncIterator[pyarrow.RecordBatch]:
         """Records as columns, `max_rows` at a time at most: `async for batch in consumer.arrow()`. See `klamm.arrow`.
 
         Each record batch holds what has come, of one partition or several. With `timeout_ms` it ends when nothing came
-        for so long."""
+        for so long; with `until`, when the positions of these partitions are at these offsets or beyond, at once also
+        where there are no records in front of them. (The last record batch may have records beyond.)"""
         from klamm.client.arrow import MAX_BYTES, MAX_ROWS, Columns
 
         columns = Columns(headers=headers)
         limit = MAX_ROWS if max_rows is None else max_rows
-        while await self._reading.pour(columns.table, limit, MAX_BYTES, _seconds(timeout_ms)):
+        while await self._reading.pour(columns.table, limit, MAX_BYTES, _seconds(timeout_ms), until):
             yield columns.take()
 
     # Where.

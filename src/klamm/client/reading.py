@@ -8,7 +8,7 @@ fetched before is taken.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from klamm.client.cursor import Cursor, Rest
@@ -132,13 +132,27 @@ class Reading:
         """What came together of one partition, undecoded."""
         return await self.take(Cursor.take_rest, timeout_s)
 
-    async def pour(self, table: Table, max_rows: int, max_bytes: int, timeout_s: float | None = None) -> bool:
+    async def pour(
+        self,
+        table: Table,
+        max_rows: int,
+        max_bytes: int,
+        timeout_s: float | None = None,
+        until: Mapping[tuple[str, int], int] | None = None,
+    ) -> bool:
         """Put what there is, of all partitions, into a table of columns; waits only while there is nothing. False when
-        the time is up."""
+        the time is up, or when all positions are where `until` says and nothing was to be had on the way."""
         _check(max_rows)
         if self._deserializing is not None:
             raise ConsumerMisuse("Columns are bytes, and this consumer has deserializers.", "Leave them out.")
-        return bool(await self.take(lambda _: self._pour(table, max_rows, max_bytes), timeout_s))
+        if until and self._is_at(until):
+            return False
+        await self.take(lambda _: self._pour(table, max_rows, max_bytes) or (until and self._is_at(until)), timeout_s)
+        return bool(table.rows)
+
+    def _is_at(self, ends: Mapping[tuple[str, int], int]) -> bool:
+        partitions = self._subscriptions.partitions
+        return all(partitions[TopicPartition(*place)].offset >= end for place, end in ends.items())
 
     async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
         """Wait for something that comes about while records are fetched; raises what keeps it from it."""

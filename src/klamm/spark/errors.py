@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from klamm.client.errors import ClientError
+from klamm.client.errors import BrokerSaid, ClientError
+from klamm.core.errors import ErrorCode
 
 
 class SparkError(ClientError):
@@ -27,3 +28,11 @@ class NothingCame(SparkError):
     """A broker has records that it does not give out."""
 
     retriable = True
+
+
+def is_gone(error: ClientError) -> bool:
+    """Whether a topic or partition is not there (any more)."""
+    return isinstance(error, BrokerSaid) and error.code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    )

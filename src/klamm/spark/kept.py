@@ -19,11 +19,13 @@ _Key = tuple[tuple[str, str], ...]
 
 
 class Kept(Generic[C]):
-    """One spare client at most for each configuration. A client is lent to one task at a time; one in whose hands
-    something went wrong is closed and not kept. They end with the process. It is for one thread, as a worker is."""
+    """One spare client at most for each configuration, and the `limit` last used of them. A client is lent to one task
+    at a time; one in whose hands something went wrong is closed and not kept. They end with the process. It is for one
+    thread, as a worker is."""
 
-    def __init__(self, open_: Callable[[Mapping[str, str]], C]) -> None:
+    def __init__(self, open_: Callable[[Mapping[str, str]], C], limit: int | None = None) -> None:
         self._open = open_
+        self._limit = limit
         self._spare: dict[_Key, C] = {}
         self._pid = os.getpid()
 
@@ -39,6 +41,8 @@ class Kept(Generic[C]):
         before, self._spare[key] = self._spare.get(key), client
         if before is not None:
             before.close()
+        while self._limit is not None and len(self._spare) > self._limit:
+            self._spare.pop(next(iter(self._spare))).close()
 
     def _take(self, key: _Key) -> C | None:
         if self._pid != os.getpid():  # those of a parent process are not ours

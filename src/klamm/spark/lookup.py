@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from klamm.admin import EARLIEST, LATEST
 from klamm.blocking import Admin
-from klamm.client.errors import BrokerSaid, ClientError
-from klamm.core.errors import ErrorCode
 from klamm.core.ids import NO_TOPIC_ID, TopicPartition, uuid_text
-from klamm.spark.errors import BadOption
+from klamm.spark.errors import BadOption, is_gone
 from klamm.spark.offsets import Places
 from klamm.spark.options import Bound, NoMatch, SourceOptions, Which
-
-
-@dataclass(frozen=True)
-class Found:
-    places: frozenset[TopicPartition]
-    ids: Mapping[str, str]
-    """Of the topics that have one."""
+from klamm.spark.planning import Found
 
 
 class Lookup:
@@ -51,7 +42,7 @@ class Lookup:
         ids: dict[str, str] = {}
         for name in names:
             if (error := described.errors.get(name)) is not None:
-                if isinstance(error, BrokerSaid) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                if is_gone(error):
                     continue
                 raise error
             topic = described[name]
@@ -68,18 +59,30 @@ class Lookup:
         return sorted(set(which.names) | {place.topic for place in which.partitions})
 
     def earliest(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Without those that are gone meanwhile."""
         return self._offsets(dict.fromkeys(places, EARLIEST))
 
     def latest(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Behind the last record that can be read, with read_committed in front of open transactions."""
+        """Behind the last record that can be read, with read_committed in front of open transactions. Without those
+        that are gone meanwhile."""
         return self._offsets(dict.fromkeys(places, LATEST))
 
-    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def log_ends(self, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Behind the last record, whether it can be read or not."""
+        return self._offsets(dict.fromkeys(places, LATEST), read_committed=False)
+
+    def _offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool | None = None
+    ) -> dict[TopicPartition, int]:
         if not wanted:
             return {}
         asked: dict[tuple[str, int], int] = dict(wanted.items())
-        found = self.admin.list_offsets(asked, read_committed=self._options.read_committed).check()
-        return {place: found[place].offset for place in wanted}
+        level = self._options.read_committed if read_committed is None else read_committed
+        found = self.admin.list_offsets(asked, read_committed=level)
+        for error in found.errors.values():
+            if not is_gone(error):
+                raise error
+        return {place: found[place].offset for place in wanted if place in found}
 
     def resolve(self, bound: Bound, places: Collection[TopicPartition], *, starting: bool) -> dict[TopicPartition, int]:
         """The offset that a bound means in each of these partitions."""
@@ -116,11 +119,3 @@ def _same_partitions(given: Places, places: Collection[TopicPartition]) -> None:
             f"{', '.join(map(str, sorted(lone)))}.",
             "Give one for each partition; -2 stands for the earliest, -1 for the latest.",
         )
-
-
-def is_gone(error: ClientError) -> bool:
-    """Whether a topic or partition is not there (any more)."""
-    return isinstance(error, BrokerSaid) and error.code in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    )

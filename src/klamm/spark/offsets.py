@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from math import floor
 from typing import Any, Final
 
 from klamm.core.ids import TopicPartition
@@ -97,17 +97,24 @@ def divide(ranges: Iterable[Range], min_tasks: int | None, max_records: int | No
     if min_tasks is None or len(found) >= min_tasks:
         return found
     total = sum(one.size for one in found)
+    alone = {one.place for one in found if _share(one.size, total, min_tasks) == 1}
     small = [one for one in found if _share(one.size, total, min_tasks) == 1]
     rest = total - sum(one.size for one in small)
     tasks = max(min_tasks - len(small), 1)
-    alone = set(small)
-    return [part for one in found for part in _cut(one, 1 if one in alone else _share(one.size, rest, tasks))]
+    return [part for one in found for part in _cut(one, 1 if one.place in alone else _share(one.size, rest, tasks))]
 
 
 def _share(size: int, total: int, tasks: int) -> int:
-    return max(round(size / total * tasks), 1)
+    """Halves count as a whole, as in Java's `round` and not in Python's."""
+    return max(floor(size / total * tasks + 0.5), 1)
 
 
 def _cut(one: Range, parts: int) -> list[Range]:
-    bounds = [one.start + one.size * i // parts for i in range(parts + 1)]
-    return [Range(one.place, a, b) for a, b in pairwise(bounds) if a < b]
+    found = []
+    start = one.start
+    for left in range(parts, 0, -1):
+        end = start + (one.end - start) // left
+        if end > start:
+            found.append(Range(one.place, start, end))
+        start = end
+    return found

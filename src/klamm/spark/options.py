@@ -64,7 +64,7 @@ class Texts:
 
     def flag(self, name: str, default: bool) -> bool:
         found = self.parsed(name, lambda value: {"true": True, "false": False}[value.lower()], "true or false")
-        return default if found is None else found
+        return _or_else(found, default)
 
     def client(self) -> dict[str, str]:
         """What goes to the Kafka client: `kafka.*` without the prefix."""
@@ -75,6 +75,10 @@ class Texts:
             if name in found:
                 raise BadOption(f"The option {_KAFKA}{name} cannot be used here.", why)
         return found
+
+
+def _or_else(found: T | None, default: T) -> T:
+    return default if found is None else found
 
 
 def _at_least(number: int, least: int) -> int:
@@ -181,10 +185,16 @@ def _bound(texts: Texts, which: str, default: int, forbidden: int | None) -> Bou
 def _by_partition(text: str) -> dict[TopicPartition, int]:
     data: dict[str, dict[str, Any]] = json.loads(text)
     return {
-        TopicPartition(topic, int(index)): int(number)
+        TopicPartition(topic, int(index)): _whole(number)
         for topic, partitions in data.items()
         for index, number in partitions.items()
     }
+
+
+def _whole(number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        raise ValueError(number)
+    return int(number)
 
 
 # The source.
@@ -211,11 +221,16 @@ class SourceOptions:
     """`maxOffsetsPerTrigger`."""
     min_offsets: int | None = None
     max_delay_ms: int = 15 * 60_000
+    """`maxTriggerDelay`: with `minOffsetsPerTrigger`, how long to wait for so many."""
     min_tasks: int | None = None
     """`minPartitions`."""
     max_records: int | None = None
     """`maxRecordsPerPartition`."""
     poll_timeout_ms: int = 120_000
+    retries: int = 3
+    """`fetchOffset.numRetries`, `fetchOffset.retryIntervalMs`: how often to look again at a partition that seems to end
+    before it was read up to, and after what time, before that is believed."""
+    retry_interval_ms: int = 1000
     group_id: str | None = None
     """`kafka.group.id`: under which the query's progress is shown."""
     group_prefix: str = "spark-klamm-source"
@@ -245,10 +260,14 @@ class SourceOptions:
             fail_on_data_loss=texts.flag("failOnDataLoss", True),
             max_offsets=texts.number("maxOffsetsPerTrigger"),
             min_offsets=texts.number("minOffsetsPerTrigger"),
-            max_delay_ms=texts.parsed("maxTriggerDelay", duration_ms, "a time like 15m or 30s") or cls.max_delay_ms,
+            max_delay_ms=_or_else(
+                texts.parsed("maxTriggerDelay", duration_ms, "a time like 15m or 30s"), cls.max_delay_ms
+            ),
             min_tasks=texts.number("minPartitions"),
             max_records=texts.number("maxRecordsPerPartition"),
             poll_timeout_ms=texts.number("kafkaConsumer.pollTimeoutMs") or cls.poll_timeout_ms,
+            retries=_or_else(texts.number("fetchOffset.numRetries", least=0), cls.retries),
+            retry_interval_ms=_or_else(texts.number("fetchOffset.retryIntervalMs", least=0), cls.retry_interval_ms),
             group_id=group_id,
             group_prefix=texts.get("groupIdPrefix") or cls.group_prefix,
         )
@@ -263,9 +282,14 @@ class SourceOptions:
             ("offsets", self.starting.offsets, self.ending.offsets),
             ("times", self.starting.times_ms, self.ending.times_ms),
         ):
-            if begins is not None and ends is not None and begins.keys() != ends.keys():
+            if begins is None or ends is None:
+                continue
+            if begins.keys() != ends.keys():
                 lone = ", ".join(map(str, sorted(begins.keys() ^ ends.keys())))
                 raise BadOption(f"The {name} to begin and to end with are not of the same partitions: {lone}.")
+            for place, begin in begins.items():
+                if begin > ends[place] >= 0:
+                    raise BadOption(f"The {name} of {place} are turned round: from {begin} on, before {ends[place]}.")
 
 
 def duration_ms(text: str) -> int:
@@ -294,6 +318,7 @@ class SinkOptions:
     """`txnAppId` and `txnVersion`: the name of a sequence of batch writes, and the number of this one in it. One that
     was written is not written again."""
     version: int | None = None
+    fail_on_data_loss: bool = True
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -306,6 +331,7 @@ class SinkOptions:
             or Guarantee.EXACTLY_ONCE,
             app_id=texts.get("txnAppId") or None,
             version=texts.number("txnVersion", least=0),
+            fail_on_data_loss=texts.flag("failOnDataLoss", True),
         )
         if (found.app_id is None) != (found.version is None):
             raise BadOption("txnAppId and txnVersion belong together, and only one of them was given.")

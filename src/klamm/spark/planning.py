@@ -19,16 +19,25 @@ class Plan:
     losses: list[str]
 
 
+@dataclass(frozen=True)
+class Found:
+    """The partitions that a query reads, as of some moment."""
+
+    places: frozenset[TopicPartition]
+    ids: Mapping[str, str]
+    """Of the topics that have one."""
+
+
 def to_ask(start: Position, end: Position) -> list[TopicPartition]:
     """The partitions whose first offsets are needed for a plan: those that the query has not read before."""
-    new_topics = _made_anew(start, end)
+    new_topics = _made_anew(start.ids, end.ids)
     return [place for place in end.at if place not in start.at or place.topic in new_topics]
 
 
 def plan(start: Position, end: Position, earliest: Places) -> Plan:
     """`earliest` has the first offsets of the partitions in `to_ask`; what is missing there does not exist any more."""
     ranges: list[Range] = []
-    new_topics = _made_anew(start, end)
+    new_topics = _made_anew(start.ids, end.ids)
     losses = [
         f"Topic {topic} was deleted and made anew: what was not read of the former one is lost."
         for topic in sorted(new_topics)
@@ -52,8 +61,28 @@ def plan(start: Position, end: Position, earliest: Places) -> Plan:
     return Plan(ranges, losses)
 
 
-def _made_anew(start: Position, end: Position) -> set[str]:
-    return {topic for topic, name in end.ids.items() if topic in start.ids and start.ids[topic] != name}
+def of_now(planned: Plan, end: Position, now: Found) -> Plan:
+    """A batch that was planned some time ago, before a restart perhaps, without what is not there any more: the topic
+    that has the name now is another one, and its offsets mean other records."""
+    new_topics = _made_anew(end.ids, now.ids)
+    ranges: list[Range] = []
+    losses = list(planned.losses)
+    for one in planned.ranges:
+        place = one.place
+        if place.topic in new_topics:
+            losses.append(
+                f"Topic {place.topic} was deleted and made anew: of {place}, "
+                f"what was from offset {one.start} on is lost."
+            )
+        elif place not in now.places:
+            losses.append(f"{place} is gone: what was from offset {one.start} on is lost.")
+        else:
+            ranges.append(one)
+    return Plan(ranges, losses)
+
+
+def _made_anew(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    return {topic for topic, name in after.items() if topic in before and before[topic] != name}
 
 
 def missing(names: Collection[str], places: Collection[TopicPartition]) -> list[str]:
@@ -67,10 +96,9 @@ def behind(start: Places, end: Places) -> int:
     return sum(max(0, offset - start.get(place, 0)) for place, offset in end.items())
 
 
-def forward(start: Position, latest: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """Where a batch may end: where partitions end, and never in front of where it begins. A broker that has just become
-    leader may not know the end yet; that is no loss, and will be told another time."""
-    return {
-        place: max(offset, start.at.get(place, 0)) if start.ids.get(place.topic) == ids.get(place.topic) else offset
-        for place, offset in latest.items()
-    }
+def receded(start: Position, latest: Places, ids: Mapping[str, str]) -> list[TopicPartition]:
+    """The partitions that end before they were read up to. Those of a topic that was made anew do not count."""
+    new_topics = _made_anew(start.ids, ids)
+    return [
+        place for place, offset in latest.items() if offset < start.at.get(place, 0) and place.topic not in new_topics
+    ]

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm.blocking import Consumer
-from klamm.client.errors import OffsetOutOfRange
-from klamm.spark.errors import DataLoss, NothingCame
+from klamm.client.errors import BrokerSaid, OffsetOutOfRange
+from klamm.spark.errors import DataLoss, NothingCame, is_gone
 from klamm.spark.kept import Kept
 from klamm.spark.offsets import Range
 from klamm.spark.options import SourceOptions
@@ -41,11 +41,14 @@ def _open(config: Mapping[str, str]) -> Consumer:
     return consumer
 
 
-consumers: Final = Kept(_open)
+_MAX_SPARE: Final = 8
+"""A worker of a long-lived session may see queries of many clusters."""
+
+consumers: Final = Kept(_open, _MAX_SPARE)
 
 
 def read(one: Range, options: SourceOptions) -> Iterator[pyarrow.RecordBatch]:
-    """All records of the range that are there. What retention has taken meanwhile raises `DataLoss`, or is left out."""
+    """All records of the range that are there. What is gone meanwhile raises `DataLoss`, or is left out."""
     with consumers.lend(options.client) as consumer:
         place = one.place
         consumer.assign([place])
@@ -60,23 +63,22 @@ def _from(consumer: Consumer, one: Range, options: SourceOptions) -> Iterator[py
     at, silent_ms = one.start, 0
     while at < one.end:
         try:
-            for batch in consumer.arrow(max_rows=MAX_ROWS, headers=options.headers, timeout_ms=_PATIENCE_MS):
-                silent_ms = 0
+            for batch in consumer.arrow(
+                max_rows=MAX_ROWS,
+                headers=options.headers,
+                timeout_ms=min(_PATIENCE_MS, options.poll_timeout_ms),
+                until={one.place: one.end},
+            ):
                 wanted = _before(batch, one.end)
                 if wanted.num_rows:
                     yield wanted
-                if consumer.position(one.place) >= one.end:
-                    return
         except OffsetOutOfRange as error:
-            at = _skip(consumer, one, error.offset, options)
+            at, silent_ms = _skip(consumer, one, error.offset, options), 0
             continue
-        at = consumer.position(one.place)
-        silent_ms += _PATIENCE_MS
-        if silent_ms >= options.poll_timeout_ms and at < one.end:
-            raise NothingCame(
-                f"{one.place} gives no records from offset {at} on, and there should be some up to {one.end}.",
-                "If its brokers are only slow, raise kafkaConsumer.pollTimeoutMs.",
-            )
+        before, at = at, consumer.position(one.place)
+        silent_ms = silent_ms + _PATIENCE_MS if at == before else 0
+        if at < one.end and silent_ms:
+            at = _look(consumer, one, at, silent_ms, options)
 
 
 def _before(batch: pyarrow.RecordBatch, end: int) -> pyarrow.RecordBatch:
@@ -98,10 +100,35 @@ def _skip(consumer: Consumer, one: Range, offset: int, options: SourceOptions) -
     """Go on where there are records again."""
     first = consumer.beginning_offsets(one.place)[one.place]
     last = min(first, one.end) if first > offset else one.end
-    text = f"{one.place}: records from offset {offset} on, before {last}, are no longer there"
-    if options.fail_on_data_loss:
-        raise DataLoss(f"{text}: they were deleted before they could be read.")
-    log.warning("%s. They are left out, because failOnDataLoss is false.", text)
+    _lose(f"{one.place}: records from offset {offset} on, before {last}, are no longer there", options)
     if last < one.end:
         consumer.seek(one.place, last)
     return last
+
+
+def _look(consumer: Consumer, one: Range, at: int, silent_ms: int, options: SourceOptions) -> int:
+    """Why nothing comes: the topic may have been deleted. Where to go on."""
+    if _is_gone(consumer, one):
+        _lose(f"{one.place} is gone: records from offset {at} on, before {one.end}, are lost", options)
+        return one.end
+    if silent_ms >= options.poll_timeout_ms:
+        raise NothingCame(
+            f"{one.place} gives no records from offset {at} on, and there should be some up to {one.end}.",
+            "If its brokers are only slow, raise kafkaConsumer.pollTimeoutMs.",
+        )
+    return at
+
+
+def _is_gone(consumer: Consumer, one: Range) -> bool:
+    try:
+        return one.place.partition not in consumer.partitions_for(one.place.topic)
+    except BrokerSaid as error:
+        if is_gone(error):
+            return True
+        raise
+
+
+def _lose(text: str, options: SourceOptions) -> None:
+    if options.fail_on_data_loss:
+        raise DataLoss(f"{text}: they were deleted before they could be read.")
+    log.warning("%s. They are left out, because failOnDataLoss is false.", text)

@@ -8,8 +8,8 @@ reader comes by pickle. So nothing is opened before it is needed.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -29,11 +29,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from klamm.core.env.real import RealClock
+from klamm.core.ids import TopicPartition
 from klamm.spark.errors import BadOption, DataLoss
-from klamm.spark.lookup import Found, Lookup
+from klamm.spark.lookup import Lookup
 from klamm.spark.offsets import Places, Position, Range, divide, spread
-from klamm.spark.options import SinkOptions, SourceOptions
-from klamm.spark.planning import behind, forward, missing, plan, to_ask
+from klamm.spark.options import SinkOptions, SourceOptions, Texts
+from klamm.spark.planning import Found, behind, missing, of_now, plan, receded, to_ask
 from klamm.spark.reading import read
 from klamm.spark.sink.writer import BatchWriter, StreamWriter
 
@@ -43,10 +44,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.spark")
 
-COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-HEADERS: Final = "headers array<struct<key: string, value: binary>>"
+COLUMNS: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+HEADERS: Final = {"headers": "array<struct<key:string,value:binary>>"}
 
 
 class KlammSource(DataSource):
@@ -55,8 +62,10 @@ class KlammSource(DataSource):
         return "klamm"
 
     def schema(self) -> str:
-        headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return f"{COLUMNS}, {HEADERS}" if headers else COLUMNS
+        return ", ".join(f"{name} {kind}" for name, kind in self._columns().items())
+
+    def _columns(self) -> dict[str, str]:
+        return COLUMNS | HEADERS if Texts(self.options).flag("includeHeaders", False) else COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         self._check(schema)
@@ -75,16 +84,12 @@ class KlammSource(DataSource):
         return StreamWriter(SinkOptions.parse(self.options), schema)
 
     def _check(self, schema: StructType) -> None:
-        names = _names(self.schema())
-        if schema.fieldNames() != names:
+        columns = self._columns()
+        if {field.name: field.dataType.simpleString() for field in schema} != columns:
             raise BadOption(
-                f"The columns of a topic are {', '.join(names)}.",
+                f"The columns of a topic are {', '.join(f'{name} {kind}' for name, kind in columns.items())}.",
                 "Leave out .schema(...), and take what you want of them with select.",
             )
-
-
-def _names(columns: str) -> list[str]:
-    return [column.split()[0] for column in re.sub(r"<.*>", "", columns).split(", ")]
 
 
 class Task(InputPartition):
@@ -115,12 +120,26 @@ class BatchReader(_Reads, DataSourceReader):
             found = _existing(lookup, self.options)
             start = lookup.resolve(self.options.starting, found.places, starting=True)
             end = lookup.resolve(self.options.ending, found.places, starting=False)
+            if self.options.ending.offsets is not None:
+                end = self._within(end, lookup.latest(found.places))
         finally:
             lookup.close()
         for place in sorted(start):
             if start[place] > end[place]:
                 raise BadOption(f"{place} would be read from offset {start[place]} on, before {end[place]}.")
         return self._tasks([Range(place, start[place], end[place]) for place in sorted(end)])
+
+    def _within(self, end: Places, latest: Places) -> dict[TopicPartition, int]:
+        """Offsets that were given to end with may be where nothing is yet, or any more."""
+        beyond = [place for place in sorted(end) if end[place] > latest.get(place, 0)]
+        text = ", ".join(
+            f"{place} before offset {end[place]}, and it ends at {latest.get(place, 0)}" for place in beyond
+        )
+        if beyond and self.options.fail_on_data_loss:
+            raise BadOption(f"There would be to read: {text}.", "With failOnDataLoss=false, what there is is read.")
+        if beyond:
+            log.warning("There would be to read: %s. Only that is read, because failOnDataLoss is false.", text)
+        return {place: min(offset, latest.get(place, 0)) for place, offset in end.items()}
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -132,6 +151,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = False
         self._latest: Position | None = None
         self._last_ms: float | None = None  # when there was last a batch
+        self._made: dict[str, Any] | None = None  # the last end of a batch that was thought out here
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {"options": self.options}
@@ -172,12 +192,16 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else self._latest.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        self._made = self._next(start, is_limited=not isinstance(limit, ReadAllAvailable))
+        return self._made
+
+    def _next(self, start: dict[str, Any], *, is_limited: bool) -> dict[str, Any]:
         begin = Position.from_json(start)
         latest = self._end(begin)
-        if not isinstance(limit, ReadAllAvailable) and self._is_too_little(begin, latest):
+        if is_limited and self._is_too_little(begin, latest):
             return start
         at: Places = latest.at
-        if not isinstance(limit, ReadAllAvailable) and self.options.max_offsets is not None:
+        if is_limited and self.options.max_offsets is not None:
             new = self.lookup.earliest(to_ask(begin, latest))
             at = spread(self.options.max_offsets, {**begin.at, **new}, latest.at)
         if start == self._first:
@@ -189,25 +213,39 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end(self, begin: Position) -> Position:
         if self._target is not None:
             return self._target
-        found = self.lookup.partitions()
-        latest = self.lookup.latest(found.places)
-        end = Position(forward(begin, latest, found.ids), found.ids)
+        found, latest = self._look(begin)
         self._latest = Position(latest, found.ids)
         if self._available_now:
-            self._target = end
-        return end
+            self._target = self._latest
+        return self._latest
+
+    def _look(self, begin: Position) -> tuple[Found, Places]:
+        """Where partitions end. A broker that has just started, or just become leader, may not know all of it yet: what
+        looks like a loss is looked at again."""
+        for attempt in range(max(self.options.retries, 1)):
+            if attempt:
+                sleep(self.options.retry_interval_ms / 1000)
+            found = self.lookup.partitions()
+            latest = self.lookup.latest(found.places)
+            short = receded(begin, latest, found.ids)
+            if not short and begin.at.keys() <= latest.keys():
+                return found, latest
+        # Behind an open transaction, if what is not committed was read before: those records are still there.
+        ends = self.lookup.log_ends(short)
+        there = {place: begin.at[place] for place in short if ends.get(place, 0) >= begin.at[place]}
+        return found, {**latest, **there}
 
     def _is_too_little(self, begin: Position, end: Position) -> bool:
-        """Whether to wait for more, and not for too long."""
+        """Whether to wait for more, and not for too long. The first batch after a start waits for nothing."""
         if self.options.min_offsets is None or self._available_now:
             return False
         now_ms = RealClock().monotonic() * 1000
-        waited_ms = None if self._last_ms is None else now_ms - self._last_ms
-        if waited_ms is None or waited_ms < self.options.max_delay_ms:
-            if self._last_ms is None:
-                self._last_ms = now_ms
-            if behind(begin.at, end.at) < self.options.min_offsets:
-                return True
+        if (
+            self._last_ms is not None
+            and now_ms - self._last_ms < self.options.max_delay_ms
+            and behind(begin.at, end.at) < self.options.min_offsets
+        ):
+            return True
         self._last_ms = now_ms
         return False
 
@@ -218,6 +256,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         if until.first is not None:
             begin = Position(until.first, until.ids)
         planned = plan(begin, until, self.lookup.earliest(to_ask(begin, until)))
+        if end != self._made or self._target is not None:
+            planned = of_now(planned, until, self.lookup.partitions())
         for loss in planned.losses:
             if self.options.fail_on_data_loss:
                 raise DataLoss(loss)
