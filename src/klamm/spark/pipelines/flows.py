@@ -109,7 +109,7 @@ def _module(file: str) -> ModuleType:
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(folder)
-    for one in [module, *(sys.modules[other] for other in set(sys.modules) - before)]:
+    for one in [sys.modules[other] for other in {module.__name__} | (sys.modules.keys() - before)]:
         if (getattr(one, "__file__", None) or "").startswith(f"{folder}/"):
             cloudpickle.register_pickle_by_value(one)  # type: ignore[no-untyped-call]
             del sys.modules[one.__name__]
