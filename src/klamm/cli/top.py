@@ -9,18 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import shutil
-import signal
 import sys
-import termios
-import tty
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.connect import add_connection, with_cluster
 from klamm.cli.parsing import UsageError, seconds, whole_number
+from klamm.cli.terminal import draw, terminal
 
 if TYPE_CHECKING:
     from klamm.cli.scrape import Page
@@ -39,10 +34,6 @@ examples:
   klamm top --interval 5 --sort size
   klamm top -n 1 -o json | jq .records_per_s       once, for a script
   klamm top > rates.txt                            plain text, one table after the other"""
-_ENTER: Final = "\x1b[?1049h\x1b[?25l"  # the other screen, without a cursor
-_LEAVE: Final = "\x1b[?25h\x1b[?1049l"
-_HOME: Final = "\x1b[H"
-_TO_LINE_END: Final = "\x1b[K"
 _STARTS_EVERY: Final = 10
 """Where logs begin changes seldom: it is asked for in one sample of so many."""
 
@@ -65,10 +56,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    terminal = sys.stdout.isatty() and sys.stdin.isatty()
-    if args.output == "screen" and not terminal:
+    there_is_one = sys.stdout.isatty() and sys.stdin.isatty()
+    if args.output == "screen" and not there_is_one:
         raise UsageError("there is no terminal to draw on; use -o table or -o json")
-    live = terminal and args.output in (None, "screen")
+    live = there_is_one and args.output in (None, "screen")
 
     async def work(cluster: Cluster) -> int:
         watch = Watch(cluster, args)
@@ -116,7 +107,7 @@ class Watch:
 
     async def live(self) -> None:
         looks = 0
-        async with _terminal(self._key, self._woken.set):
+        async with terminal(self._key, self._woken.set):
             while not self._over and (self._args.count is None or looks < self._args.count):
                 if not self._look.paused:
                     await self._look_again()
@@ -177,9 +168,7 @@ class Watch:
         from klamm.cli.top_screen import screen
 
         width, height = shutil.get_terminal_size()
-        lines = screen(self._model, self._look, width, height, self._trouble)
-        sys.stdout.write(_HOME + "\r\n".join(line + _TO_LINE_END for line in lines))
-        sys.stdout.flush()
+        draw(screen(self._model, self._look, width, height, self._trouble))
 
     # Asking.
 
@@ -209,28 +198,3 @@ class Watch:
         places = {node: place for node in metadata.brokers if (place := self._pages[node]) is not None}
         pages = await asyncio.gather(*(read_page(*place) for place in places.values()))
         return {node: page for node, page in zip(places, pages, strict=True) if page is not None}
-
-
-@asynccontextmanager
-async def _terminal(on_key: Callable[[str], None], on_resize: Callable[[], None]) -> AsyncIterator[None]:
-    """The terminal as a canvas: keys come one by one; all is as before when this ends, however it ends."""
-    loop = asyncio.get_running_loop()
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-
-    def read_keys() -> None:
-        typed = os.read(fd, 64).decode(errors="replace")
-        on_key(typed if typed else "q")  # an arrow key comes as several characters, and means nothing here
-
-    tty.setcbreak(fd)
-    sys.stdout.write(_ENTER)
-    loop.add_reader(fd, read_keys)
-    loop.add_signal_handler(signal.SIGWINCH, on_resize)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGWINCH)
-        loop.remove_reader(fd)
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
@@ -225,8 +225,16 @@ class Running:
     def status(self, state: State = "running") -> Status:
         clock = self._env.clock
         queries = tuple(one.meter.figures(clock.monotonic()) for one in self._planned.values())
-        pipeline = self.pipeline
-        return Status(pipeline.name, pipeline.bootstrap, os.getpid(), self._started_ms, clock.time_ms(), state, queries)
+        return Status(
+            self.pipeline.name,
+            self.pipeline.bootstrap,
+            os.uname().nodename,
+            os.getpid(),
+            self._started_ms,
+            clock.time_ms(),
+            state,
+            queries,
+        )
 
     def _write(self, state: State) -> None:
         self._env.files.write_atomically(status.path_of(self.pipeline), self.status(state).to_bytes())
@@ -288,7 +296,3 @@ def _failure(one: Planned, query: StreamingQuery) -> PipelineFailed | None:
             "folder to begin anew."
         )
     return PipelineFailed(f"{one.what} has failed: {innermost(causes)}", hint, "\n".join(causes))
-
-
-def with_bootstrap(pipeline: Pipeline, bootstrap: str | None) -> Pipeline:
-    return pipeline if bootstrap is None else replace(pipeline, bootstrap=bootstrap)

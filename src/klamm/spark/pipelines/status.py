@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from klamm.core.env import Files
 from klamm.spark.pipelines.model import Pipeline
 
-State: TypeAlias = Literal["starting", "running", "done", "stopped", "failed"]
+State: TypeAlias = Literal["starting", "running", "done", "stopped", "failed", "dead"]
 
 FILE: Final = "status.json"
 WINDOW_S: Final = 10.0
@@ -53,6 +53,7 @@ class QueryStatus:
 class Status:
     pipeline: str
     bootstrap: str
+    host: str
     pid: int
     started_ms: int
     at_ms: int
@@ -69,8 +70,14 @@ class Status:
         queries = tuple(QueryStatus(**one) for one in found.pop("queries"))
         return cls(queries=queries, **found)
 
-    def is_stale(self, now_ms: int) -> bool:
-        return self.state in ("starting", "running") and now_ms - self.at_ms > STALE_MS
+    def seen(self, now_ms: int, host: str, is_there: Callable[[int], bool]) -> Status:
+        """As somebody finds it who looks now, on this host: a process that has died has not written so."""
+        is_dead = host == self.host and not is_there(self.pid)
+        if self.state != "running" or not (is_dead or now_ms - self.at_ms > STALE_MS):
+            return self
+        alive = ("starting", "running")
+        queries = tuple(replace(one, state="dead") if one.state in alive else one for one in self.queries)
+        return replace(self, state="dead", queries=queries)
 
 
 def path_of(pipeline: Pipeline) -> str:
