@@ -78,6 +78,7 @@ def _configure_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -
                        help=f"of Spark: {', '.join(LOG_LEVELS)} (default: error); all but error go to standard error, "
                        "and debug also shows Spark's traces of a failure")  # fmt: skip
     add_bootstrap(start)
+    add_checkpoints(start)
 
 
 def _configure_status(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -91,8 +92,14 @@ def _configure_status(verbs: argparse._SubParsersAction[argparse.ArgumentParser]
                       help="screen, table (one after the other), json (one object a line); default: screen in a "
                       "terminal, else table")  # fmt: skip
     add_bootstrap(look)
+    add_checkpoints(look)
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-b", "--bootstrap", "--bootstrap-server", metavar="HOST:PORT",
                         help="a broker of the cluster to use in place of the one in pipeline.yml")  # fmt: skip
+
+
+def add_checkpoints(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoints", metavar="DIR",
+                        help="a folder to use in place of the one in pipeline.yml: one for each cluster")  # fmt: skip

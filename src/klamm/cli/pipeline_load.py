@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,15 @@ def need_spark() -> None:
         )
 
 
-def load_pipeline(folder: str, bootstrap: str | None = None) -> Pipeline | None:
+def load_pipeline(folder: str, bootstrap: str | None = None, checkpoints: str | None = None) -> Pipeline | None:
     """The pipeline in this folder; None if there are mistakes in its files, which are told on standard output."""
     need_spark()
     from klamm.spark.pipelines.spec import Mistakes, load
 
+    if checkpoints is not None and "://" not in checkpoints:
+        checkpoints = os.path.abspath(checkpoints)
     try:
-        found = load(folder)
+        found = load(folder, checkpoints)
     except Mistakes as mistakes:
         print(mistakes)
         return None

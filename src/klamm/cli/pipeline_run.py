@@ -28,7 +28,7 @@ _INTERRUPTED: Final = 130
 
 
 def run_run(args: argparse.Namespace) -> int:
-    pipeline = load_pipeline(args.folder, args.bootstrap)
+    pipeline = load_pipeline(args.folder, args.bootstrap, args.checkpoints)
     if pipeline is None:
         return 2
     from klamm.client.errors import ClientError

@@ -33,7 +33,7 @@ _HEADERS = ("FLOW", "STATE", "IN/S", "OUT/S", "LAG", "BATCH", "TOOK", "ROWS IN",
 
 
 def run_status(args: argparse.Namespace) -> int:
-    pipeline = load_pipeline(args.folder, args.bootstrap)
+    pipeline = load_pipeline(args.folder, args.bootstrap, args.checkpoints)
     if pipeline is None:
         return 2
     there_is_one = sys.stdout.isatty() and sys.stdin.isatty()

@@ -38,19 +38,20 @@ _ELSEWHERE: Final = {
 }
 
 
-def load(folder: str) -> Pipeline:
-    """The pipeline in this folder; `Mistakes` has all that is wrong with it."""
+def load(folder: str, checkpoints: str | None = None) -> Pipeline:
+    """The pipeline in this folder; `Mistakes` has all that is wrong with it. `checkpoints`, a path or a URL, comes
+    before what the file says: the same pipeline may run with several clusters."""
     if os.path.basename(folder) == FILE and os.path.isfile(folder):
         folder = os.path.dirname(folder) or "."
     notes = Notes()
     files = Files(os.path.abspath(folder), os.path.normpath(folder))
-    pipeline = _read(files, notes)
+    pipeline = _read(files, notes, checkpoints)
     if pipeline is None or notes.mistakes:
         raise Mistakes(notes.mistakes)
     return pipeline
 
 
-def _read(files: Files, notes: Notes) -> Pipeline | None:
+def _read(files: Files, notes: Notes, checkpoints: str | None) -> Pipeline | None:
     path = os.path.join(files.folder, FILE)
     shown = files.place(path).file
     content = _content(path, shown, files, notes)
@@ -61,7 +62,7 @@ def _read(files: Files, notes: Notes) -> Pipeline | None:
         if not notes.mistakes:
             notes.wrong(Place(shown), "The file is empty.", "`klamm pipeline new DIR` writes one to begin with.")
         return None
-    return _pipeline(document, files, notes)
+    return _pipeline(document, files, notes, checkpoints)
 
 
 def _content(path: str, shown: str, files: Files, notes: Notes) -> bytes | None:
@@ -82,7 +83,7 @@ def _content(path: str, shown: str, files: Files, notes: Notes) -> bytes | None:
     return None
 
 
-def _pipeline(document: Value, files: Files, notes: Notes) -> Pipeline | None:
+def _pipeline(document: Value, files: Files, notes: Notes, checkpoints: str | None) -> Pipeline | None:
     fields = Fields(document, "a pipeline", _KNOWN, notes)
     if not fields.is_mapping:
         return None
@@ -94,7 +95,7 @@ def _pipeline(document: Value, files: Files, notes: Notes) -> Pipeline | None:
         if not option.startswith("spark."):
             hint = f"Spark's settings begin with spark.: spark.{option}, perhaps."
             fields.wrong(f"spark.{option}", f"{option} is no setting of Spark.", hint)
-    checkpoints = texts.whole_path(files.folder, fields.text("checkpoints", "a folder") or ".checkpoints")
+    said = texts.whole_path(files.folder, fields.text("checkpoints", "a folder") or ".checkpoints")
     pipeline = Pipeline(
         name=name or "pipeline",
         place=fields.place,
@@ -103,7 +104,7 @@ def _pipeline(document: Value, files: Files, notes: Notes) -> Pipeline | None:
         bootstrap=fields.text("bootstrap", "the address of a broker (localhost:9092)") or DEFAULT_BOOTSTRAP,
         kafka=kafka,
         spark=spark,
-        checkpoints=checkpoints,
+        checkpoints=checkpoints or said,
         inputs=(),
         tables=(),
         flows=(),
