@@ -18,7 +18,8 @@ IMPLICIT_LEVEL = 2
 
 
 class PreparedTransaction(NamedTuple):
-    """All of it is written, and it is open. Whoever has this can end it."""
+    """All of it is written, and it is open. Whoever has this can end it. The producer id is -1 if nothing was written:
+    there is nothing to end then, and nobody has to."""
 
     transactional_id: str
     producer_id: int
@@ -28,6 +29,8 @@ class PreparedTransaction(NamedTuple):
 async def end(cluster: Cluster, prepared: PreparedTransaction, *, committed: bool) -> None:
     """Does no harm if it was ended in the same way before. `BrokerSaid` if it was ended in the other way, or if the id
     is in use for something else by now."""
+    if prepared.producer_id < 0:
+        return
     coordinator = Coordinator(
         cluster, Kind.TRANSACTION, prepared.transactional_id, cluster.config.default_api_timeout_ms
     )

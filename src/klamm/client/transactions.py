@@ -240,6 +240,9 @@ class Transactions:
         await self._sender.flush()
         if self.failed is not None:
             raise self.failed.with_traceback(None)
+        if not self._started:
+            self.state = State.READY
+            return PreparedTransaction(self.id, -1, -1)
         self.state = State.PREPARED
         return PreparedTransaction(self.id, self.identity.producer_id, self.identity.epoch)
 

@@ -2,7 +2,8 @@
 
 The last decision of each sink is a record in a compacted topic, and its place is what a group of the sink's name has
 committed there, with the number of the batch: one question tells a task whether its batch is done. Both are written in
-one transaction by a producer whose id is the sink's, so a driver that was replaced can decide nothing more.
+one transaction by a producer whose id is the sink's, so a driver that was replaced can decide nothing more. The group
+may be forgotten (brokers do that with groups that nobody uses for a week); the record stays.
 """
 
 from __future__ import annotations
@@ -17,47 +18,76 @@ from klamm.client.prepared import PreparedTransaction
 
 TOPIC: Final = "__klamm_spark_decisions"
 PARTITIONS: Final = 8
+CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    # Small segments and early compaction: whoever has to read all of it finds little.
+    "segment.bytes": str(4 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+class Names:
+    """What belongs to one sink."""
+
+    def __init__(self, sink: str) -> None:
+        self.sink = sink
+        self.group = f"klamm-spark/{sink}"
+        self.decider = f"{self.group}/decider"
+        self._task = f"{self.group}/task/"
+
+    def transaction(self, worker: str, number: int) -> str:
+        """The id of a worker's transaction. A worker is one process and runs a task at a time, and it numbers what it
+        uses, so nobody else ever has it."""
+        return f"{self._task}{worker}/{number}"
+
+    def tasks(self, ids: Iterable[str]) -> list[str]:
+        """Those ids that are of this sink's tasks."""
+        return [one for one in ids if one.startswith(self._task)]
+
+    # In a decision, ids stand without what all of them have in common: there may be thousands.
+
+    def shortened(self, transactional_id: str) -> str:
+        assert transactional_id.startswith(self._task), transactional_id
+        return transactional_id.removeprefix(self._task)
+
+    def whole(self, shortened: str) -> str:
+        return self._task + shortened
 
 
 @dataclass(frozen=True)
 class Decision:
     batch: int
     """Everything up to this batch is written."""
-    transactions: tuple[PreparedTransaction, ...] = ()
-    """Those of this batch."""
+    transactions: tuple[PreparedTransaction, ...] | None = ()
+    """Those of this batch; None if that is not known any more, because somebody has deleted the record."""
 
-    def to_bytes(self) -> bytes:
-        return json.dumps({"batch": self.batch, "transactions": self.transactions}).encode()
+    def to_bytes(self, names: Names) -> bytes:
+        short = [(names.shortened(one.transactional_id), one.producer_id, one.epoch) for one in self.transactions or ()]
+        return json.dumps({"batch": self.batch, "transactions": short}).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Decision:
+    def from_bytes(cls, data: bytes, names: Names) -> Decision:
         found = json.loads(data)
-        return cls(int(found["batch"]), tuple(PreparedTransaction(*one) for one in found["transactions"]))
+        transactions = (
+            PreparedTransaction(names.whole(name), producer_id, epoch)
+            for name, producer_id, epoch in found["transactions"]
+        )
+        return cls(int(found["batch"]), tuple(transactions))
 
 
-class Names:
-    """What belongs to one sink. Its name may be anything; here it is made fit for ids that are put together."""
-
-    def __init__(self, sink: str) -> None:
-        self.sink = sink
-        self._prefix = f"klamm-spark/{quote(sink, safe='')}/"
-        self.group = self._prefix.rstrip("/")
-        self.decider = f"{self._prefix}decider"
-
-    def transaction(self, worker: str, slot: int) -> str:
-        """The id of a worker's transaction. A worker is one process and runs a task at a time, so nobody else uses it;
-        `slot` counts those that it has open at once."""
-        return f"{self._prefix}task/{worker}/{slot}"
-
-    def tasks(self, ids: Iterable[str]) -> list[str]:
-        """Those ids that are of this sink's tasks."""
-        return [one for one in ids if one.startswith(f"{self._prefix}task/")]
+# Names of sinks. They become parts of ids that are put together, so what users chose is quoted.
 
 
 def of_query(query_id: str) -> str:
-    """The name of the sink of a streaming query. The id stands in its checkpoint, and stays over restarts."""
-    return f"query-{query_id}"
+    """The sink of a streaming query. The id stands in its checkpoint, and stays over restarts."""
+    return f"query:{quote(query_id, safe='')}"
 
 
-def of_application(app_id: str) -> str:
-    return f"app-{app_id}"
+def of_application(app_id: str, topic: str | None) -> str:
+    """The sink of batch writes with `txnAppId`. One application may write the same version to several topics."""
+    return f"app:{quote(topic or '', safe='')}:{quote(app_id, safe='')}"
+
+
+def of_one_write(name: str) -> str:
+    """The sink of one batch write, of which there will be no other."""
+    return f"once:{quote(name, safe='')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from klamm.admin import NewTopic
@@ -13,23 +13,19 @@ from klamm.client.membership import Offset
 from klamm.client.prepared import PreparedTransaction
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
-from klamm.spark.errors import SparkError
-from klamm.spark.sink.decisions import PARTITIONS, TOPIC, Decision, Names
-from klamm.spark.sink.task import Job, Written, pointer
+from klamm.spark.sink.decisions import CONFIGS, PARTITIONS, TOPIC, Decision, Names
+from klamm.spark.sink.ends import HalfDone, NotDecided, abort_all, check_open, commit_all, open_ones
+from klamm.spark.sink.task import Job, Written, decided_batch, pointer
 
 log = logging.getLogger("klamm.spark")
 
-_OPEN: Final = "Ongoing"
-
-
-class NotDecided(SparkError):
-    """A batch cannot be decided, and nothing of it will be seen. It is right to do it again."""
-
-    retriable = True
-
-
-class HalfDone(SparkError):
-    """A batch was decided, and some of its transactions cannot be committed any more."""
+_PRODUCER: Final = {
+    "linger.ms": "0",
+    # Nobody waits for the end of a decision whose driver is gone: the next driver ends it, at the latest this does.
+    "transaction.timeout.ms": "30000",
+    "transaction.two.phase.commit.enable": "false",
+}
+_WAIT_MS: Final = 500
 
 
 class Decider:
@@ -48,29 +44,46 @@ class Decider:
             self._producer.close()
         self._admin.close()
 
-    def commit(self, job: Job, written: Sequence[Written]) -> None:
-        """When this returns, all rows of the batch can be read, and nothing else of it ever can."""
-        transactions = [one.transaction for one in written if one.transaction is not None]
-        if not transactions and not any(one.is_done for one in written):
-            return  # no rows: there is nothing to decide
+    def commit(self, job: Job, written: Sequence[Written], *, fail_on_data_loss: bool = True) -> None:
+        """When this returns, all rows of the batch are committed, and nothing else of it ever will be."""
+        ours = transactions(written)
         self._begin()
-        if self._last is not None and job.batch <= self._last.batch:
-            if job.batch == self._last.batch:
-                self._end_all(job, self._last.transactions)
-            self.abort(transactions)
+        last = self._last
+        is_decided = last is not None and job.batch <= last.batch
+        if not is_decided and any(one.is_done for one in written):
+            raise self._replaced()
+        others = self._finish_last(set(ours))
+        if is_decided:
+            assert last is not None
+            if job.batch == last.batch:
+                self._end(last, fail_on_data_loss)
+            abort_all(self._admin, ours)
             return
-        losers = self._check(job, transactions)
-        decision = Decision(job.batch, tuple(transactions))
+        if not ours and not others:
+            return  # no rows, and nothing to end: there is nothing to decide
+        check_open(self._admin, ours, f"Batch {job.batch}")
+        decision = Decision(job.batch, tuple(ours))
         self._decide(decision)
-        self._end_all(job, decision.transactions)
-        self.abort(losers)
+        self._end(decision, fail_on_data_loss)
+        abort_all(self._admin, others)
+
+    def _finish_last(self, ours: set[PreparedTransaction]) -> list[PreparedTransaction]:
+        """Commit what the last decision has left open, whichever batch it is about. What else is open and not `ours`
+        was begun by a task that is not needed, or by one of a driver that is no more. It is only ended after our
+        decision: then nobody else can count it, and those that a later driver counts are begun later."""
+        before = set() if self._last is None else set(self._last.transactions or ())
+        others = set(open_ones(self._admin, self._names)) - ours
+        commit_all(self._admin, others & before)
+        return sorted(others - before)
+
+    # Taking over.
 
     def _begin(self) -> None:
-        """Take over, and read what was decided before."""
+        """End what another driver was about to decide, and read what was decided."""
         if self._producer is not None:
             return
         self._make_topic()
-        producer = Producer(config={**self._config, "transactional.id": self._names.decider, "linger.ms": "0"})
+        producer = Producer(config={**self._config, **_PRODUCER, "transactional.id": self._names.decider})
         producer.start()
         try:
             producer.init_transactions()
@@ -83,83 +96,114 @@ class Decider:
     def _make_topic(self) -> None:
         if TOPIC in self._admin.list_topics():
             return
-        topic = NewTopic(TOPIC, partitions=PARTITIONS, configs={"cleanup.policy": "compact"})
         try:
-            self._admin.create_topics([topic]).check()
+            self._admin.create_topics([NewTopic(TOPIC, partitions=PARTITIONS, configs=CONFIGS)]).check()
         except BrokerSaid as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 
     def _read(self) -> Decision | None:
-        found = pointer(self._admin, self._names)
+        found = pointer(self._admin, self._names, require_stable=True)
         if found is None:
-            return None
+            return self._search()
         place, offset, batch = found
-        config = {**self._config, "isolation.level": "read_committed", "auto.offset.reset": "none"}
-        with Consumer(config=config) as consumer:
+        return self._at(place, offset) or Decision(batch, None)
+
+    def _at(self, place: TopicPartition, offset: int) -> Decision | None:
+        """The decision that is known to be there, unless somebody has deleted it. It is committed, because its place
+        is; the topic has transactions of other sinks, and of those it is not to depend."""
+        with self._reader("read_uncommitted") as consumer:
+            if place.partition not in consumer.partitions_for(TOPIC):
+                return None
+            first, end = consumer.beginning_offsets(place)[place], consumer.end_offsets(place)[place]
+            if not first <= offset < end:
+                return None
             consumer.assign([place])
             consumer.seek(place, offset)
             record = consumer.getone()
-        if record.offset != offset or record.value is None:
-            raise SparkError(f"The decision about batch {batch} of {self._names.sink} is not at {offset} of {place}.")
-        return Decision.from_bytes(record.value)
+        if record.offset != offset or record.key != self._key or record.value is None:
+            return None
+        return Decision.from_bytes(record.value, self._names)
 
-    def _check(self, job: Job, transactions: Sequence[PreparedTransaction]) -> list[PreparedTransaction]:
-        """Are they all still open? And which others of this sink are?
+    def _search(self) -> Decision | None:
+        """The last decision, of which no group tells: there is none, or the group was forgotten."""
+        with self._reader("read_uncommitted") as consumer:
+            ends = consumer.end_offsets(*(TopicPartition(TOPIC, index) for index in consumer.partitions_for(TOPIC)))
+        # Only who has decided before waits for the end of transactions, which may be those of other sinks.
+        mine = {place: offset + 1 for place, offset, _ in self._scan("read_uncommitted", ends)}
+        committed = (decision for _, _, decision in self._scan("read_committed", mine))
+        return max(committed, key=lambda one: one.batch, default=None)
 
-        What is open now and does not count was begun by a task that is not needed, or by one of a driver that is no
-        more. It is only ended after the decision, when nobody can decide otherwise."""
-        counts = {one.transactional_id: one for one in transactions}
-        listed = self._admin.list_transactions(states=[_OPEN])
-        ids = self._names.tasks(one.transactional_id for one in listed)
-        described = self._admin.describe_transactions({*ids, *counts})
-        for one in transactions:
-            now = described.get(one.transactional_id)
-            if now is None or (now.state, now.producer_id, now.producer_epoch) != (_OPEN, one.producer_id, one.epoch):
-                state = (
-                    f"it is {now.state}"
-                    if now is not None
-                    else str(described.errors.get(one.transactional_id, "it is gone"))
-                )
-                raise NotDecided(
-                    f"Batch {job.batch} cannot be committed: transaction {one.transactional_id} has ended, {state}.",
-                    "The batch has to be done again. If this happens often, tasks take longer than "
-                    "kafka.transaction.timeout.ms.",
-                )
-        return [
-            PreparedTransaction(name, now.producer_id, now.producer_epoch)
-            for name in ids
-            if name not in counts and (now := described.get(name)) is not None and now.state == _OPEN
-        ]
+    def _scan(
+        self, isolation: str, ends: Mapping[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, int, Decision]]:
+        """This sink's decisions up to there, with their places."""
+        with self._reader(isolation) as consumer:
+            consumer.assign(ends)
+            consumer.seek_to_beginning(*ends)
+            while any(consumer.position(place) < end for place, end in ends.items()):
+                for place, records in consumer.getmany(timeout_ms=_WAIT_MS).items():
+                    for record in records:
+                        if record.key == self._key and record.value is not None:
+                            yield place, record.offset, Decision.from_bytes(record.value, self._names)
+
+    def _reader(self, isolation: str) -> Consumer:
+        return Consumer(config={**self._config, "isolation.level": isolation, "auto.offset.reset": "none"})
+
+    @property
+    def _key(self) -> bytes:
+        return self._names.sink.encode()
+
+    # Deciding.
 
     def _decide(self, decision: Decision) -> None:
         producer = self._producer
         assert producer is not None
         try:
             with producer.transaction():
-                where = producer.send(TOPIC, decision.to_bytes(), key=self._names.sink.encode())
+                where = producer.send(TOPIC, decision.to_bytes(self._names), key=self._key)
                 place = TopicPartition(where.topic, where.partition)
                 producer.send_offsets({place: Offset(where.offset, metadata=str(decision.batch))}, self._names.group)
         except ProducerFenced as error:
-            raise NotDecided(
-                f"Another driver has taken over {self._names.sink}.", "Only one query may run on a checkpoint."
-            ) from error
+            raise self._replaced() from error
         self._last = decision
 
-    def _end_all(self, job: Job, transactions: Iterable[PreparedTransaction]) -> None:
-        """Commit what was decided; again, if that was begun before."""
-        told = self._admin.end_transactions(transactions, committed=True)
-        for one, error in told.errors.items():
-            raise HalfDone(
-                f"Batch {job.batch} is decided, and {len(told.errors)} of its transactions cannot be committed: "
-                f"{one.transactional_id}, {error.text}",
-                "Their rows are missing in the topic. See docs/spark.md, 'When an end is refused'.",
-            ) from error
+    def _replaced(self) -> NotDecided:
+        return NotDecided(
+            f"Another driver has taken over {self._names.sink}.", "Only one query may run on a checkpoint."
+        )
 
-    def abort(self, transactions: Iterable[PreparedTransaction]) -> None:
-        """End what does not count. What cannot be ended now is found again with the next batch."""
-        told = self._admin.end_transactions(transactions, committed=False)
-        for one, error in told.errors.items():
-            log.info(
-                "A transaction that does not count, %s, could not be aborted now: %s", one.transactional_id, error.text
+    def _end(self, decision: Decision, fail_on_data_loss: bool) -> None:
+        text = ""
+        if decision.transactions is None:
+            text = f"Batch {decision.batch} was decided, and the record of it in {TOPIC} is gone."
+        elif lost := commit_all(self._admin, decision.transactions):
+            text = (
+                f"Batch {decision.batch} was decided, and {len(lost)} of its {len(decision.transactions)} transactions "
+                f"cannot be committed any more: {lost[0].transactional_id} and so on."
             )
+        if not text:
+            return
+        if fail_on_data_loss:
+            raise HalfDone(
+                f"{text} Rows may be missing in the topic.",
+                "Set failOnDataLoss=false to go on without them. docs/exactly-once.md says how this can happen.",
+            )
+        log.error("%s Rows may be missing. The query goes on, because failOnDataLoss is false.", text)
+
+
+def abort(admin: Admin, job: Job, messages: Sequence[Written | None]) -> None:
+    """A batch has failed. Spark calls this also if all tasks are done and the commit has failed. Then it may have been
+    decided, and nothing is ended here: whoever does it again commits what counts, and aborts the rest.
+
+    What was about to be decided is waited for. Nothing of it can come later: the last step of a decision is only taken
+    when the one before it, which is seen here, is done."""
+    if None not in messages:
+        decided = decided_batch(admin, Names(job.sink), require_stable=True)
+        if decided is not None and job.batch <= decided:
+            return
+    abort_all(admin, transactions(messages))
+
+
+def transactions(messages: Sequence[Written | None]) -> list[PreparedTransaction]:
+    return [one.transaction for one in messages if one is not None and one.transaction is not None]

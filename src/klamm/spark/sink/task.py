@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from klamm.blocking import Admin, Producer
-from klamm.client.errors import UnsupportedVersion
+from klamm.client.errors import BrokerSaid, ClientError, UnsupportedVersion
 from klamm.client.prepared import PreparedTransaction
 from klamm.core.env.real import real_env
+from klamm.core.errors import ErrorCode
+from klamm.spark.errors import BadOption
 from klamm.spark.kept import Kept
 from klamm.spark.options import Guarantee, SinkOptions
 from klamm.spark.sink.decisions import TOPIC, Names
+from klamm.spark.sink.ends import Fate, abort_all, describe, fate
 from klamm.spark.sink.rows import split
 
 if TYPE_CHECKING:
@@ -21,15 +25,20 @@ if TYPE_CHECKING:
 
     from klamm.core.ids import TopicPartition
 
+log = logging.getLogger("klamm.spark")
+
 _DEFAULTS: Final = {
     "linger.ms": "20",
     "batch.size": str(512 << 10),
     "buffer.memory": str(64 << 20),
 }
 _TWO_PHASES: Final = "transaction.two.phase.commit.enable"
-_TIMEOUT: Final = {"transaction.timeout.ms": str(15 * 60_000)}
+_LIMIT: Final = "transaction.timeout.ms"
+_LIMIT_MS: Final = 15 * 60_000
 """Where a broker has no two-phase transactions, one must not time out before the driver has decided: this is the
 longest that brokers allow unless told."""
+_MAX_SINKS: Final = 16
+"""Of how many sinks a process keeps producers for the next batch."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,8 @@ class Job:
 
     sink: str
     batch: int
+    is_once: bool = False
+    """There will be no other batch of this sink, and nobody comes back for this one."""
 
 
 @dataclass(frozen=True)
@@ -61,27 +72,39 @@ def write(batches: Iterator[pyarrow.RecordBatch], options: SinkOptions, job: Job
             sent = _send(producer, rows, options)
             producer.flush()
             return Written(rows=sent)
-    names = Names(job.sink)
-    with admins.lend(options.client) as admin:
-        decided = decided_batch(admin, names)
-    if decided is not None and job.batch <= decided:
-        return Written(job, is_done=True)
-    with workers.lend(options.client) as worker:
-        return worker.write(rows, options, job, names)
+    with admins.lend(options.client) as admin, workers.lend(options.client) as worker:
+        if job.is_once:
+            return worker.write(admin, rows, options, job)
+        names = Names(job.sink)
+        if _is_decided(admin, names, job):
+            return Written(job, is_done=True)
+        written = worker.write(admin, rows, options, job)
+        if _is_decided(admin, names, job):
+            # While we wrote: another attempt was faster, or another driver. What we wrote counts nowhere, because
+            # nobody was told of it, and nobody would end it before the next batch.
+            assert written.transaction is not None
+            abort_all(admin, [written.transaction])
+            return Written(job, is_done=True)
+        return written
 
 
-def decided_batch(admin: Admin, names: Names) -> int | None:
-    """Up to which batch everything is written."""
-    found = pointer(admin, names)
+def _is_decided(admin: Admin, names: Names, job: Job) -> bool:
+    """Only saves work, so a decision that is being written is not waited for: its driver may be dead."""
+    decided = decided_batch(admin, names, require_stable=False)
+    return decided is not None and job.batch <= decided
+
+
+def decided_batch(admin: Admin, names: Names, *, require_stable: bool) -> int | None:
+    """Up to which batch everything is written, as far as a group tells."""
+    found = pointer(admin, names, require_stable=require_stable)
     return None if found is None else found[2]
 
 
-def pointer(admin: Admin, names: Names) -> tuple[TopicPartition, int, int] | None:
+def pointer(admin: Admin, names: Names, *, require_stable: bool) -> tuple[TopicPartition, int, int] | None:
     """Where the last decision stands, and its batch."""
-    for place, committed in admin.list_group_offsets(names.group, require_stable=True).check().items():
-        if place.topic == TOPIC:
-            return place, committed.offset, int(committed.metadata)
-    return None
+    offsets = admin.list_group_offsets(names.group, require_stable=require_stable).check()
+    found = [(place, at.offset, int(at.metadata)) for place, at in offsets.items() if place.topic == TOPIC]
+    return max(found, key=lambda one: one[2], default=None)
 
 
 def _send(producer: Producer, batches: Iterable[pyarrow.RecordBatch], options: SinkOptions) -> int:
@@ -93,65 +116,121 @@ def _send(producer: Producer, batches: Iterable[pyarrow.RecordBatch], options: S
     return sent
 
 
+@dataclass(frozen=True)
+class _Used:
+    """A producer with the last transaction that it has prepared."""
+
+    producer: Producer
+    prepared: PreparedTransaction
+    batch: int
+
+
 class Worker:
-    """The transactional producers of this process, one for each transaction that is open at the same time. After the
-    driver has decided about a batch, what is done for the next takes the same ids again, so there are few of them."""
+    """The transactional producers of this process, one for each transaction that is open at the same time.
+
+    Their ids are used again for later batches, so that there are few of them; but only when the transaction before was
+    seen committed. To take over an id aborts what is open under it, and that may have been decided; and one that was
+    aborted leaves its id as the evidence that it was."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = dict(config)
         self._name = real_env().uuid().hex()
-        self._two_phases = _TWO_PHASES not in config or config[_TWO_PHASES].lower() == "true"
-        self._sink = ""
-        self._batch = -1
-        self._used = 0
-        self._producers: list[Producer] = []
+        self._wants_two_phases = self._config.pop(_TWO_PHASES, "").lower()
+        self._has_two_phases = self._wants_two_phases != "false"
+        self._opened = 0
+        self._used: dict[str, list[_Used]] = {}  # by sink; the one that wrote last comes last
 
     def close(self) -> None:
-        for producer in self._producers:
-            producer.close()
-        self._producers.clear()
+        for sink in list(self._used):
+            self._drop(sink)
 
-    def write(self, rows: Iterable[pyarrow.RecordBatch], options: SinkOptions, job: Job, names: Names) -> Written:
-        producer = self._next(job, names)
-        producer.begin()
+    def _drop(self, sink: str) -> None:
+        for used in self._used.pop(sink):
+            used.producer.close()
+
+    def write(self, admin: Admin, rows: Iterable[pyarrow.RecordBatch], options: SinkOptions, job: Job) -> Written:
+        producer = self._take(admin, job)
         try:
+            producer.begin()
             sent = _send(producer, rows, options)
-            return Written(job, producer.prepare(), sent)
-        except Exception:
-            producer.abort()
+            prepared = producer.prepare()
+        except BaseException:
+            _give_up(producer)
             raise
+        if job.is_once:
+            producer.close()  # which leaves open what is prepared
+        else:
+            self._used.setdefault(job.sink, []).append(_Used(producer, prepared, job.batch))
+        return Written(job, prepared, sent)
 
-    def _next(self, job: Job, names: Names) -> Producer:
-        if job.sink != self._sink:
-            self.close()
-            self._sink, self._batch = job.sink, -1
-        if job.batch != self._batch:
-            self._batch, self._used = job.batch, 0
-        if self._used == len(self._producers):
-            self._producers.append(self._open(names.transaction(self._name, self._used)))
-        self._used += 1
-        return self._producers[self._used - 1]
+    def _take(self, admin: Admin, job: Job) -> Producer:
+        if job.is_once:
+            return self._open(job)
+        mine = self._used.pop(job.sink, [])
+        self._used[job.sink] = mine
+        if len(self._used) > _MAX_SINKS:
+            self._drop(next(iter(self._used)))
+        for used in [one for one in mine if one.batch < job.batch]:
+            name = used.prepared.transactional_id
+            found = fate(used.prepared, describe(admin, [name]).get(name))
+            if found is Fate.OPEN:
+                continue
+            mine.remove(used)
+            if found is Fate.COMMITTED:
+                return used.producer
+            used.producer.close()
+        return self._open(job)
 
-    def _open(self, transactional_id: str) -> Producer:
-        config = {**_DEFAULTS, **_TIMEOUT, **self._config, "transactional.id": transactional_id}
-        if self._two_phases:
-            producer = Producer(config={**config, _TWO_PHASES: "true"})
+    def _open(self, job: Job) -> Producer:
+        name = Names(job.sink).transaction(self._name, self._opened)
+        self._opened += 1
+        config = {**_DEFAULTS, _LIMIT: str(_LIMIT_MS), **self._config, "transactional.id": name}
+        if self._has_two_phases and not job.is_once:
             try:
-                producer.start()
-                producer.init_transactions()
-                return producer
-            except UnsupportedVersion:
-                producer.close()
-                self._two_phases = False
-        producer = Producer(config={**config, _TWO_PHASES: "false"})
+                return _started({**config, _TWO_PHASES: "true"})
+            except (UnsupportedVersion, BrokerSaid) as error:
+                if self._wants_two_phases == "true" or not _means_no_two_phases(error):
+                    raise
+                self._has_two_phases = False
+        try:
+            return _started(config)
+        except BrokerSaid as error:
+            if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise
+            raise BadOption(
+                f"Brokers do not allow transactions of {config[_LIMIT]} ms.",
+                f"Set kafka.{_LIMIT} to their transaction.max.timeout.ms, or raise that.",
+            ) from error
+
+
+def _means_no_two_phases(error: ClientError) -> bool:
+    """Brokers refuse them by version, and where they know the version but do not allow them, by a permission."""
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return isinstance(error, UnsupportedVersion) or (isinstance(error, BrokerSaid) and error.code is refused)
+
+
+def _give_up(producer: Producer) -> None:
+    """For somebody who has another error to tell of. What stays open does not count, and is found by the driver."""
+    try:
+        producer.close(abort=True)
+    except ClientError as error:
+        log.info("A transaction that does not count may be open: %s", error)
+
+
+def _started(config: Mapping[str, str]) -> Producer:
+    producer = Producer(config=config)
+    try:
         producer.start()
-        return producer
+        if "transactional.id" in config:
+            producer.init_transactions()
+    except BaseException:
+        producer.close(abort=True)
+        raise
+    return producer
 
 
 def _producer(config: Mapping[str, str]) -> Producer:
-    producer = Producer(config={**_DEFAULTS, **config})
-    producer.start()
-    return producer
+    return _started({**_DEFAULTS, **config})
 
 
 def _admin(config: Mapping[str, str]) -> Admin:

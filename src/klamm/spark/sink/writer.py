@@ -13,10 +13,11 @@ from klamm.core.env.real import real_env
 from klamm.spark.errors import SparkError
 from klamm.spark.kept import Kept
 from klamm.spark.options import Guarantee, SinkOptions
-from klamm.spark.sink.decisions import of_application, of_query
-from klamm.spark.sink.driver import Decider
+from klamm.spark.sink import once
+from klamm.spark.sink.decisions import Names, of_application, of_one_write, of_query
+from klamm.spark.sink.driver import Decider, abort, transactions
 from klamm.spark.sink.rows import check
-from klamm.spark.sink.task import Job, Written, write
+from klamm.spark.sink.task import Job, Written, admins, write
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 _SINK: Final = "klamm.spark.sink"
+_MAX_DECIDERS: Final = 16
 
 
 @dataclass
@@ -36,21 +38,28 @@ def _decider(config: Mapping[str, str]) -> Decider:
     return Decider({name: value for name, value in config.items() if name != _SINK}, config[_SINK])
 
 
-deciders: Final = Kept(_decider)
+deciders: Final = Kept(_decider, limit=_MAX_DECIDERS)
 
 
 class _Writes:
     options: SinkOptions
 
     def _commit(self, job: Job, messages: Sequence[WriterCommitMessage | None]) -> None:
+        written = [one for one in _written(messages) if one is not None]
+        if job.is_once:
+            with admins.lend(self.options.client) as admin:
+                once.commit(admin, Names(job.sink), transactions(written))
+            return
         with deciders.lend({**self.options.client, _SINK: job.sink}) as decider:
-            decider.commit(job, _written(messages))
+            decider.commit(job, written, fail_on_data_loss=self.options.fail_on_data_loss)
 
     def _abort(self, job: Job, messages: Sequence[WriterCommitMessage | None]) -> None:
-        transactions = [one.transaction for one in _written(messages) if one.transaction is not None]
-        if transactions:
-            with deciders.lend({**self.options.client, _SINK: job.sink}) as decider:
-                decider.abort(transactions)
+        written = _written(messages)
+        with admins.lend(self.options.client) as admin:
+            if job.is_once:
+                once.abort(admin, Names(job.sink), transactions(written))
+            elif transactions(written):
+                abort(admin, job, written)
 
 
 class StreamWriter(_Writes, DataSourceStreamArrowWriter):
@@ -73,12 +82,18 @@ class StreamWriter(_Writes, DataSourceStreamArrowWriter):
         return None
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
-        for job in {one.job for one in _written(messages) if one.job is not None}:
+        for job in self._jobs(messages):
             self._commit(job, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        for job in {one.job for one in _written(messages) if one.job is not None}:
+        for job in self._jobs(messages):
             self._abort(job, messages)
+
+    def _jobs(self, messages: list[WriterCommitMessage | None]) -> set[Job]:
+        """The one that this is about: what runs in the driver's process is told of it by the tasks."""
+        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+            return set()
+        return {one.job for one in _written(messages) if one is not None and one.job is not None}
 
 
 class BatchWriter(_Writes, DataSourceArrowWriter):
@@ -87,8 +102,10 @@ class BatchWriter(_Writes, DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         check({field.name: field.dataType.simpleString() for field in schema.fields}, options.topic)
-        name = options.app_id if options.app_id is not None else real_env().uuid().hex()
-        self._job = Job(of_application(name), options.version or 0)
+        if options.app_id is not None:
+            self._job = Job(of_application(options.app_id, options.topic), options.version or 0)
+        else:
+            self._job = Job(of_one_write(real_env().uuid().hex()), 0, is_once=True)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Message:
         return Message(write(iterator, self.options, self._job))
@@ -98,8 +115,10 @@ class BatchWriter(_Writes, DataSourceArrowWriter):
             self._commit(self._job, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(self._job, messages)
+        if self.options.guarantee is Guarantee.EXACTLY_ONCE:
+            self._abort(self._job, messages)
 
 
-def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    return [one.written for one in messages if isinstance(one, Message)]
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written | None]:
+    """None: a task that has failed."""
+    return [one.written if isinstance(one, Message) else None for one in messages]
