@@ -29,10 +29,13 @@ _DEFAULTS: Final = {
     "auto.offset.reset": "none",
     "enable.auto.commit": "false",
     "allow.auto.create.topics": "false",
-    "max.partition.fetch.bytes": str(8 << 20),
+    "max.partition.fetch.bytes": str(2 << 20),
     "fetch.max.bytes": str(32 << 20),
+    "fetch.max.wait.ms": "5",
 }
-"""A task has one partition to itself. What was given as `kafka.*` comes before."""
+"""A task has one partition to itself. What it is to read is there, so brokers need not wait for more; but asked for what
+comes behind the range they do wait, and the next task of this worker with them. So not for long; and not for much, since
+what comes from behind the range is thrown away. What was given as `kafka.*` comes before."""
 
 
 def _open(config: Mapping[str, str]) -> Consumer:
