@@ -17,6 +17,7 @@ from side import DATA_BYTES, RUN_MS
 from versus import PLACES, SETTINGS, WARM_UP_S
 
 from clients import TITLE as CLIENTS_TITLE
+from spark import TITLE as SPARK_TITLE
 
 UNITS: dict[str, Callable[[float], str]] = {
     "records/s": lambda v: f"{v / 1e6:.2f}M records/s",
@@ -166,8 +167,9 @@ def today() -> str:
 
 
 def update(path: Path, fresh: dict[str, str]) -> None:
-    """Replace these sections in the file, keep the rest: Kafka's, the clients', ours, each in the order of the code."""
-    titles = {name: place.title for name, place in PLACES.items()} | TITLES | {"clients": CLIENTS_TITLE}
+    """Replace these sections in the file, keep the rest: Kafka's, the clients', Spark's, ours, in the code's order."""
+    titles = {name: place.title for name, place in PLACES.items()} | TITLES
+    titles |= {"clients": CLIENTS_TITLE, "spark": SPARK_TITLE}
     old = path.read_text() if path.exists() else ""
     texts = {}
     for piece in re.split(r"(?m)^(?=##? )", old)[1:]:
@@ -177,6 +179,6 @@ def update(path: Path, fresh: dict[str, str]) -> None:
     texts.update(fresh)
     kafka = ["\n" + texts[name] for name in PLACES if name in texts]
     engine = ["\n" + texts[name] for name in SECTIONS if name in texts]
-    clients = ["\n" + texts["clients"]] if "clients" in texts else []
+    others = ["\n" + texts[name] for name in ("clients", "spark") if name in texts]
     picture = [PICTURE] if kafka and path.with_name("kafka.png").exists() else []
-    path.write_text("".join([TOP, *([KAFKA_HEAD, *picture, *kafka] if kafka else []), *clients, ENGINE_HEAD, *engine]))
+    path.write_text("".join([TOP, *([KAFKA_HEAD, *picture, *kafka] if kafka else []), *others, ENGINE_HEAD, *engine]))

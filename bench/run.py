@@ -4,6 +4,7 @@
     python bench/run.py --quick              everything, short rounds, printed only
     python bench/run.py kafka                next to Apache Kafka alone (a quarter of an hour): kafka-one, kafka-both
     python bench/run.py clients              our client library next to others (five minutes)
+    python bench/run.py spark                our source and sink for Spark next to Spark's own (ten minutes)
     python bench/run.py engine               next to the bare C program alone
     python bench/run.py produce latency      some sections
 
@@ -29,16 +30,19 @@ from report import commit, kafka_text, machine, row_text, section_text, today, u
 from sections import SECTIONS
 
 import clients
+import spark
 
 GROUPS = {"engine": list(SECTIONS), "kafka": list(versus.PLACES)}
-ALL = [*versus.PLACES, "clients", *SECTIONS]
+ALL = [*versus.PLACES, "clients", "spark", *SECTIONS]
 KAFKA_ROUNDS, ENGINE_ROUNDS = 3, 5
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="section", help=", ".join([*GROUPS, *ALL]))
-    parser.add_argument("--rounds", type=int, help="of each measurement; 5 (3 next to Kafka), with --quick 2 (1)")
+    parser.add_argument(
+        "--rounds", type=int, help="of each measurement; 5 (3 next to Kafka and on Spark), with --quick 2 (1)"
+    )
     parser.add_argument("--quick", action="store_true", help="a fifth of the data, a log of 1 GB; results not written")
     parser.add_argument("--write", action="store_true", help="write the results of a quick run, too")
     parser.add_argument("--cores", default="0,1", help="of the broker and of the clients (0,1)")
@@ -73,12 +77,13 @@ class Run:
         print(f"\n{name}", flush=True)
         load, start = os.getloadavg()[0], time.perf_counter()
         kafka = name in versus.PLACES
-        self.bench.rounds = self.chosen.rounds or (KAFKA_ROUNDS if kafka else ENGINE_ROUNDS)
+        slow = kafka or name == "spark"
+        self.bench.rounds = self.chosen.rounds or (KAFKA_ROUNDS if slow else ENGINE_ROUNDS)
         if self.chosen.quick and not self.chosen.rounds:
-            self.bench.rounds = 1 if kafka else 2
+            self.bench.rounds = 1 if slow else 2
         quick = ", quick" if self.chosen.quick else ""
         where = f"{today()}, commit {commit(BENCH)}, {self.bench.rounds} rounds{quick}; {machine()}"
-        kind = self.kafka if kafka else self.clients if name == "clients" else self.engine
+        kind = self.kafka if kafka else {"clients": self.clients, "spark": self.spark}.get(name, self.engine)
         text = kind(name, f"{where}; load average before: {load:.1f}.")
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
         if text:
@@ -115,6 +120,18 @@ class Run:
         caption = f"Klamm's client next to others, one core each, {machine()}, {today()}"
         if not clients.draw((BENCH if self.writes else OUT) / "clients.png", results, caption):
             print("no plot: matplotlib is not installed (requirements/bench.txt)", file=sys.stderr, flush=True)
+        return text
+
+    def spark(self, name: str, note: str) -> str:
+        try:
+            results = spark.measure(self.bench)
+        except Broken as reason:
+            self.failures += 1
+            print(f"{name} stopped: {reason}", file=sys.stderr, flush=True)
+            return ""
+        self.failures += bool(results.notes)
+        text = spark.text(results, f"{note} {results.versions}.")
+        print(text, flush=True)
         return text
 
     def kafka(self, name: str, note: str) -> str:
