@@ -1,0 +1,282 @@
+"""What Spark thinks of a pipeline before anything runs: columns and types of its views, and whether its outputs can be
+written. Plans are made and analyzed; no query is started, nothing is read but the names of a table's files.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+
+import klamm.spark
+from klamm.spark.errors import BadOption, SparkError
+from klamm.spark.pipelines import outputs
+from klamm.spark.pipelines.code import Files
+from klamm.spark.pipelines.code import Views as Names
+from klamm.spark.pipelines.flows import BadFlow, Views
+from klamm.spark.pipelines.mistakes import Mistake, Place
+from klamm.spark.pipelines.model import Flow, Input, Output, Pipeline, Python, Sql, Table
+from klamm.spark.pipelines.spark_said import in_python, in_sql, plain, sentence
+from klamm.spark.pipelines.yaml_lines import listed, nearest
+from klamm.spark.sink.rows import check as check_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical."
+_NO_QUERIES: Final = ("Command", "ParsedStatement", "UnaryParsedStatement", "CompoundBody")
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_NO_WATERMARK: Final = "without watermark"
+_GROWS: Final = "What this flow remembers only grows: it groups by nothing that has a watermark."
+_WATERMARK: Final = "Give the input a watermark, and group by a window of its event time."
+
+
+@dataclass
+class Analysis:
+    mistakes: list[Mistake] = field(default_factory=list)
+    warnings: list[Mistake] = field(default_factory=list)
+    columns: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Of every view that could be made: names and types, as Spark writes them."""
+    uses: dict[str, set[str]] = field(default_factory=dict)
+    """Which views every flow names."""
+
+
+def analyze(pipeline: Pipeline, spark: SparkSession, files: Files) -> Analysis:
+    from klamm.spark.pipelines.run import DEFAULTS
+
+    session = spark.newSession()
+    klamm.spark.register(session)
+    for name, value in {**DEFAULTS, **pipeline.spark}.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    with _silence():
+        return _Analyzer(pipeline, session, files).all()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """PySpark logs every error that has a place in a query, with its traces. All of them are told here."""
+    before = {name: logging.getLogger(name).disabled for name in _LOGGERS}
+    for name in _LOGGERS:
+        logging.getLogger(name).disabled = True
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            logging.getLogger(name).disabled = was
+
+
+class _Analyzer:
+    def __init__(self, pipeline: Pipeline, session: SparkSession, files: Files) -> None:
+        self._pipeline = pipeline
+        self._session = session
+        self._files = files
+        self._views = Views(session, pipeline, pipeline.name)
+        self._broken: set[str] = set()  # views with mistakes: those that use them would only repeat them
+        self._found = Analysis()
+
+    def all(self) -> Analysis:
+        for one in self._pipeline.inputs:
+            self._view(one, _place_of_input_error)
+        for table in self._pipeline.tables:
+            self._view(table, _place_of_table_error)
+        for flow in self._pipeline.flows:
+            self._flow(flow)
+        self._unused()
+        return self._found
+
+    def _wrong(self, mistake: Mistake, view: str = "") -> None:
+        self._found.mistakes.append(mistake)
+        self._broken.add(view)
+
+    def _made(self, name: str, frame: DataFrame) -> None:
+        self._found.columns[name] = {one.name: one.dataType.simpleString() for one in frame.schema.fields}
+
+    def _view(self, one: Input | Table, place: Any) -> None:
+        try:
+            self._made(one.name, self._views.frame(one.name))
+        except (PySparkException, SparkError, Py4JError) as error:
+            self._wrong(Mistake(place(one, error), *sentence(error)), one.name)
+
+    # Flows.
+
+    def _flow(self, flow: Flow) -> None:
+        names = self._names(flow)
+        uses = self._uses(flow, names)
+        if uses is None:
+            return
+        self._found.uses[flow.name] = uses
+        if uses & self._broken:
+            self._broken.add(flow.name)
+            return
+        frame = self._frame(flow, names)
+        if frame is None:
+            return
+        self._made(flow.name, frame)
+        if flow.output is not None:
+            self._output(flow, flow.output, frame)
+
+    def _names(self, flow: Flow) -> Names:
+        pipeline = self._pipeline
+        at = pipeline.flows.index(flow)
+        there = [*pipeline.inputs, *pipeline.tables, *pipeline.flows[:at]]
+        return Names({one.name: "view" for one in there}, frozenset(one.name for one in pipeline.flows[at + 1 :]))
+
+    def _uses(self, flow: Flow, names: Names) -> set[str] | None:
+        """The views that it names. None if it is no query, which is noted."""
+        code = flow.code
+        if isinstance(code, Python):
+            return set(code.arguments) & set(names.there)
+        try:
+            found = named_in(self._session, code.text)
+        except BadFlow as error:
+            self._wrong(Mistake(code.place, error.text, error.hint), flow.name)
+            return None
+        except PySparkException as error:
+            self._wrong(in_sql(error, code.text, code.place, names), flow.name)
+            return None
+        lower = {name.lower() for name in found}
+        return {name for name in names.there if name.lower() in lower}
+
+    def _frame(self, flow: Flow, names: Names) -> DataFrame | None:
+        code = flow.code
+        try:
+            return self._views.frame(flow.name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the flow is somebody's own code)
+            cause = error.__cause__ if isinstance(error, BadFlow) and error.__cause__ is not None else error
+            if isinstance(cause, BadFlow):
+                text = cause.text.removeprefix(f"{code.place.file}: ")
+                self._wrong(Mistake(code.place, text, cause.hint), flow.name)
+            elif isinstance(code, Sql):
+                self._wrong(in_sql(_exception(cause), code.text, code.place, names), flow.name)
+            else:
+                self._wrong(in_python(cause, self._files, code.place, names), flow.name)
+            return None
+
+    # Outputs.
+
+    def _output(self, flow: Flow, output: Output, frame: DataFrame) -> None:
+        if not frame.isStreaming:
+            text = f"The flow {flow.name} reads no input, so there is nothing to wait for."
+            self._wrong(Mistake(flow.place, text, "Let it read one, or remove its output."))
+            return
+        self._mode(flow, frame)
+        columns = self._found.columns[flow.name]
+        twice = sorted(
+            {name for name in frame.columns if [one.lower() for one in frame.columns].count(name.lower()) > 1}
+        )
+        if twice:
+            text = f"There is more than one column {twice[0]}."
+            self._wrong(Mistake(flow.code.place, text, "Give each another name: AS."))
+            return
+        if output.kind == "topic":
+            self._topic(output, frame, columns)
+        elif output.kind == "parquet":
+            self._parquet(flow, output, columns)
+
+    def _mode(self, flow: Flow, frame: DataFrame) -> None:
+        """What Spark would find at the start of the query."""
+        error = refused(self._session, frame, flow.mode)
+        if error is None:
+            if flow.mode == "update" and _NO_WATERMARK in str(refused(self._session, frame, "append") or ""):
+                self._found.warnings.append(Mistake(flow.place, _GROWS, _WATERMARK))
+            return
+        others = [mode for mode in ("append", "update", "complete") if refused(self._session, frame, mode) is None]
+        text = plain(str(error))
+        if _NO_WATERMARK in text:
+            text = "In append mode a result is written when it is final, and without a watermark none ever is."
+            hint = f"Use mode: {listed(others, 'or')}. Or: {_WATERMARK}"
+            self._wrong(Mistake(flow.at("mode"), text, hint))
+        elif "output mode" in text.lower() and others:
+            self._wrong(Mistake(flow.at("mode"), text, f"Use mode: {listed(others, 'or')}."))
+        else:
+            self._wrong(Mistake(self._part(flow, text), text))
+
+    def _part(self, flow: Flow, text: str) -> Place:
+        """Spark does not say where it stands; some of it can be found."""
+        if isinstance(flow.code, Sql):
+            for word, pattern in (("Sorting", r"\border\s+by\b|\bsort\s+by\b"), ("Limit", r"\blimit\b")):
+                places = list(re.finditer(pattern, flow.code.text, re.IGNORECASE))
+                if word in text and places:
+                    before = flow.code.text[: places[-1].start()]
+                    return Place(flow.code.place.file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        return flow.code.place
+
+    def _topic(self, output: Output, frame: DataFrame, columns: dict[str, str]) -> None:
+        if output.key is not None and output.key not in columns:
+            text = f"The flow has no column {output.key} to take the key from."
+            self._wrong(Mistake(output.at("key"), text, nearest(output.key, list(columns))))
+            return
+        try:
+            rows = outputs.records(frame, output)
+            check_rows({one.name: one.dataType.simpleString() for one in rows.schema.fields}, output.topic)
+        except (BadOption, outputs.BadOutput) as error:
+            self._wrong(Mistake(output.at("format"), error.text, error.hint))
+        except PySparkException as error:
+            self._wrong(Mistake(output.at("format"), *sentence(error)))
+
+    def _parquet(self, flow: Flow, output: Output, columns: dict[str, str]) -> None:
+        lower = {name.lower() for name in columns}
+        for name in output.partition_by:
+            if name.lower() not in lower:
+                text = f"The flow has no column {name} to divide the files by."
+                self._wrong(Mistake(output.at("partition_by"), text, nearest(name, list(columns))))
+        if lower and lower <= {name.lower() for name in output.partition_by}:
+            text = "partition_by has all columns, and leaves none for the files."
+            self._wrong(Mistake(output.at("partition_by"), text))
+        for name, type_ in columns.items():
+            if re.search(r"\bvoid\b", type_):
+                text = f"The column {name} is always NULL, and has no type that Parquet knows."
+                self._wrong(Mistake(flow.code.place, text, f"Give it one: CAST(NULL AS string) AS {name}."))
+
+    def _unused(self) -> None:
+        used = set().union(*self._found.uses.values()) if self._found.uses else set()
+        if self._found.mistakes:
+            return
+        for one in (*self._pipeline.inputs, *self._pipeline.tables):
+            if one.name not in used:
+                self._found.warnings.append(Mistake(one.place, f"No flow uses {one.name}."))
+        for flow in self._pipeline.flows:
+            if flow.output is None and flow.name not in used:
+                text = f"The flow {flow.name} has no output, and no other flow uses it."
+                self._found.warnings.append(Mistake(flow.place, text))
+
+
+def _exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+def _place_of_input_error(one: Input, error: Exception) -> Place:
+    return one.at("event_time") if "EVENT_TIME" in str(error) or "watermark" in str(error).lower() else one.at("schema")
+
+
+def _place_of_table_error(one: Table, error: Exception) -> Place:
+    return one.at("schema") if "PARSE" in str(error) and one.schema is not None else one.at("path")
+
+
+def named_in(spark: SparkSession, text: str) -> set[str]:
+    """The views that a SELECT names; `BadFlow` if the text is something else, which Spark would carry out at once."""
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    gateway = spark.sparkContext._gateway
+    if any(is_instance_of(gateway, plan, _PLANS + name) for name in _NO_QUERIES):
+        raise BadFlow("This is no SELECT.", "A flow is one SELECT; where its rows go is said by its output.")
+    return set(re.findall(r"UnresolvedRelation \[(?:[^\],]+, )*([^\],]+)\]", plan.toString()))
+
+
+def refused(spark: SparkSession, frame: DataFrame, mode: str) -> Exception | None:
+    """What Spark says to a query of these rows in this mode, without starting one; None if it takes it."""
+    jvm: Any = spark._jvm
+    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), output_mode)
+    except AnalysisException as error:
+        return error
+    return None
