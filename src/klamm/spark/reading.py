@@ -33,9 +33,9 @@ _DEFAULTS: Final = {
     "fetch.max.bytes": str(32 << 20),
     "fetch.max.wait.ms": "5",
 }
-"""A task has one partition to itself. What it is to read is there, so brokers need not wait for more; but asked for what
-comes behind the range they do wait, and the next task of this worker with them. So not for long; and not for much, since
-what comes from behind the range is thrown away. What was given as `kafka.*` comes before."""
+"""A task has one partition to itself. What it is to read is there, so brokers need not wait for more. But asked for
+what comes behind the range they do, and the next task of this worker with them: so not for long. And not for much,
+since what comes from behind the range is thrown away. What was given as `kafka.*` comes before."""
 
 
 def _open(config: Mapping[str, str]) -> Consumer:
