@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 
 import klamm.spark
 from klamm.spark.errors import BadOption, SparkError
-from klamm.spark.pipelines import outputs
+from klamm.spark.pipelines import inputs, outputs
 from klamm.spark.pipelines.code import Files
 from klamm.spark.pipelines.code import Views as Names
 from klamm.spark.pipelines.flows import BadFlow, Views
 from klamm.spark.pipelines.mistakes import Mistake, Place
-from klamm.spark.pipelines.model import Flow, Input, Output, Pipeline, Python, Sql, Table
+from klamm.spark.pipelines.model import RAW_COLUMNS, Flow, Input, Output, Pipeline, Python, Sql, Table
+from klamm.spark.pipelines.queries import NoSelect, refused, views_named
 from klamm.spark.pipelines.spark_said import in_python, in_sql, plain, sentence
 from klamm.spark.pipelines.yaml_lines import listed, nearest
 from klamm.spark.sink.rows import check as check_rows
@@ -30,8 +30,7 @@ from klamm.spark.sink.rows import check as check_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical."
-_NO_QUERIES: Final = ("Command", "ParsedStatement", "UnaryParsedStatement", "CompoundBody")
+HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _NO_WATERMARK: Final = "without watermark"
 _GROWS: Final = "What this flow remembers only grows: it groups by nothing that has a watermark."
@@ -73,12 +72,29 @@ def _silence() -> Iterator[None]:
             logging.getLogger(name).disabled = was
 
 
+class _DryViews(Views):
+    """Views whose inputs are no topics, but have the columns of such: nobody is asked, no process started."""
+
+    def _make(self, one: Input | Table | Flow) -> DataFrame:
+        if not isinstance(one, Input):
+            return super()._make(one)
+        columns = dict(RAW_COLUMNS)
+        if one.options.get("includeHeaders", "").lower() == "true":
+            columns["headers"] = HEADERS_TYPE
+        empty = (
+            self._spark.readStream.format("rate")
+            .load()
+            .selectExpr(*(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in columns.items()))
+        )
+        return inputs.rows(empty, one)
+
+
 class _Analyzer:
     def __init__(self, pipeline: Pipeline, session: SparkSession, files: Files) -> None:
         self._pipeline = pipeline
         self._session = session
         self._files = files
-        self._views = Views(session, pipeline, pipeline.name)
+        self._views = _DryViews(session, pipeline, pipeline.name)
         self._broken: set[str] = set()  # views with mistakes: those that use them would only repeat them
         self._found = Analysis()
 
@@ -135,8 +151,8 @@ class _Analyzer:
         if isinstance(code, Python):
             return set(code.arguments) & set(names.there)
         try:
-            found = named_in(self._session, code.text)
-        except BadFlow as error:
+            found = views_named(self._session, code.text)
+        except NoSelect as error:
             self._wrong(Mistake(code.place, error.text, error.hint), flow.name)
             return None
         except PySparkException as error:
@@ -259,24 +275,3 @@ def _place_of_input_error(one: Input, error: Exception) -> Place:
 
 def _place_of_table_error(one: Table, error: Exception) -> Place:
     return one.at("schema") if "PARSE" in str(error) and one.schema is not None else one.at("path")
-
-
-def named_in(spark: SparkSession, text: str) -> set[str]:
-    """The views that a SELECT names; `BadFlow` if the text is something else, which Spark would carry out at once."""
-    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
-    gateway = spark.sparkContext._gateway
-    if any(is_instance_of(gateway, plan, _PLANS + name) for name in _NO_QUERIES):
-        raise BadFlow("This is no SELECT.", "A flow is one SELECT; where its rows go is said by its output.")
-    return set(re.findall(r"UnresolvedRelation \[(?:[^\],]+, )*([^\],]+)\]", plan.toString()))
-
-
-def refused(spark: SparkSession, frame: DataFrame, mode: str) -> Exception | None:
-    """What Spark says to a query of these rows in this mode, without starting one; None if it takes it."""
-    jvm: Any = spark._jvm
-    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    try:
-        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), output_mode)
-    except AnalysisException as error:
-        return error
-    return None

@@ -20,6 +20,7 @@ from klamm.spark.errors import SparkError
 from klamm.spark.pipelines import inputs
 from klamm.spark.pipelines.failures import plain
 from klamm.spark.pipelines.model import Flow, Input, Pipeline, Python, Sql, Table
+from klamm.spark.pipelines.queries import NoSelect, views_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,10 @@ class Views:
             if _is_named(name, code.text):
                 self.frame(name).createOrReplaceTempView(name)
         try:
-            return self._spark.sql(code.text.strip().removesuffix(";"))
+            views_named(self._spark, code.text)
+            return self._spark.sql(code.text)
+        except NoSelect as error:
+            raise BadFlow(f"{code.place.file}: {error.text}", error.hint) from None
         except (AnalysisException, ParseException) as error:
             raise BadFlow(f"{code.place.file}: {plain(str(error))}") from error
 

@@ -33,14 +33,18 @@ def read(spark: SparkSession, pipeline: Pipeline, one: Input, group: str, *, hea
 
 def view(spark: SparkSession, pipeline: Pipeline, one: Input, group: str) -> DataFrame:
     """What flows see under the input's name."""
-    records = read(spark, pipeline, one, group)
+    return rows(read(spark, pipeline, one, group), one)
+
+
+def rows(records: DataFrame, one: Input) -> DataFrame:
+    """The view of these records, which have Kafka's columns."""
     if one.format == "raw":
-        rows = records.select("*", *_kafka_columns())
+        found = records.select("*", *_kafka_columns())
     elif one.format == "text":
-        rows = records.select(_text().alias("value"), *_kafka_columns())
+        found = records.select(_text().alias("value"), *_kafka_columns())
     else:
-        rows = _good(records, one)
-    return rows if one.watermark is None else rows.withWatermark(one.event_time, one.watermark)
+        found = _good(records, one)
+    return found if one.watermark is None else found.withWatermark(one.event_time, one.watermark)
 
 
 def _kafka_columns() -> list[Column]:
