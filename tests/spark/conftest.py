@@ -57,7 +57,12 @@ def no_query_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """One for all tests of this process: nobody stops it or moves its clock. `klamm_broker` is one of a test's own."""
-    with klamm.testing.broker(offsets_topic_num_partitions=4, transaction_state_log_num_partitions=4) as started:
+    options = {
+        "offsets_topic_num_partitions": 4,
+        "transaction_state_log_num_partitions": 4,
+        "log_cleaner_backoff_ms": 20,
+    }
+    with klamm.testing.broker(**options) as started:
         yield started
 
 

@@ -48,6 +48,13 @@ class Topics:
         self.producer.send_many(topic, [as_bytes(value) for value in values], **columns)
         self.producer.flush()
 
+    def transaction(self, topic: str, values: Sequence[Any], *, commit: bool, **columns: Any) -> None:
+        with Producer(bootstrap_servers=self.bootstrap, transactional_id=f"{topic}-{next(_numbers)}") as producer:
+            producer.begin()
+            producer.send_many(topic, [as_bytes(value) for value in values], **columns)
+            producer.flush()
+            producer.commit() if commit else producer.abort()
+
     def records(self, topic: str, isolation_level: str = "read_committed") -> list[ConsumerRecord]:
         """All that can be read, by partition and offset."""
         indexes = self.admin.describe_topics([topic])[topic].partitions

@@ -206,6 +206,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = spread(self.options.max_offsets, {**begin.at, **new}, latest.at)
         if start == self._first:
             return Position(at, latest.ids, first=begin.at).to_json()
+        self._first = None  # asked for again after a restart: the first batch is written down
         if at == begin.at and latest.ids == begin.ids:
             return start
         return Position(at, latest.ids).to_json()
