@@ -11,19 +11,35 @@ Klamm is installed: see `pyspark_klamm`.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["register", "session"]
 
+_SHOWN: Final = "_klamm_progress"
+"""What a session has that shows its progress already."""
+
 
 def register(spark: SparkSession) -> None:
-    """From now on this session knows `format("klamm")`."""
+    """From now on this session knows `format("klamm")`, and shows the progress of its queries as groups' offsets."""
     from klamm.spark.source import KlammSource
 
     spark.dataSource.register(KlammSource)
+    _show_progress(spark)
+
+
+def _show_progress(spark: SparkSession) -> None:
+    from pyspark.sql.utils import is_remote
+
+    if is_remote() or hasattr(spark, _SHOWN):  # Spark Connect's listeners live in a process without the plans
+        return
+    from klamm.spark.progress import Progress
+
+    listener = Progress(spark)
+    spark.streams.addListener(listener)
+    setattr(spark, _SHOWN, listener)
 
 
 def session(name: str = "klamm", master: str | None = None, **settings: object) -> SparkSession:
