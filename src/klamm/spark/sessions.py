@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm.spark import java
+from klamm.spark import java, worker_python
 from klamm.spark.errors import SparkError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def prepare(master: str) -> None:
     """What Spark takes from the environment, before its virtual machine starts: Java, and which Python the workers
     are. On this machine that is this one, which has Klamm; on a cluster it is what somebody has set, if anybody has."""
     if is_local(master):
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = worker_python.find()
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
