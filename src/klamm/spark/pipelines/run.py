@@ -52,6 +52,12 @@ DEFAULTS: Final = {
 """Settings of a pipeline's queries that it does not have itself."""
 _OBSERVED: Final = "klamm"
 _STATUS_S: Final = 1.0
+_POLL_S: Final = 0.05
+_TRIES: Final = 5
+_INITIALIZING: Final = "Initializing"
+_NO_WORKER: Final = "Timed out while waiting for the Python worker to connect back"
+_HEARING_S: Final = 5.0
+_DEEPEST: Final = 20
 _BAD_STATE: Final = ("STATE_STORE_KEY_SCHEMA", "STATE_STORE_VALUE_SCHEMA", "STATE_STORE_SCHEMA", "STATEFUL_OPERATOR")
 
 
@@ -161,11 +167,12 @@ class Running:
         self._started_ms = self._env.clock.time_ms()
         self._woken = threading.Event()
         self._is_stopping = False
+        self._heard: set[str] = set()
         self._listener = _Listener(self)
         spark.streams.addListener(self._listener)
         with self._ending_on_error():
             for name, one in self._planned.items():
-                self.queries[name] = _start(one)
+                self.queries[name] = self._start(one)
             self._write("running")
 
     @contextmanager
@@ -175,6 +182,18 @@ class Running:
         except BaseException:
             self._end("failed")
             raise
+
+    def _start(self, one: Planned) -> StreamingQuery:
+        """One query after the other. Each begins with a Python process for its source, and Spark gives up on one that
+        is not there within ten seconds: on a busy machine, or if many are started at once, that is not long."""
+        query = _start(one)
+        for _ in range(_TRIES):
+            while not self._is_stopping and query.isActive and query.status["message"].startswith(_INITIALIZING):
+                self._woken.wait(_POLL_S)
+            if query.isActive or not any(_NO_WORKER in cause for cause in _causes(query)):
+                break
+            query = _start(one)
+        return query
 
     def stop(self) -> None:
         """Let `wait` stop everything and return. What a query has begun and not written, it does again next time."""
@@ -206,20 +225,30 @@ class Running:
             if query.isActive:
                 query.stop()
                 self._planned[name].meter.state = "stopped"
+        self._hear_all()
         self._spark.streams.removeListener(self._listener)
         self._write(state)
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
-    # Figures.
+    def _hear_all(self) -> None:
+        """Spark tells of batches some time after they are done; of the end of a query after all of its batches."""
+        deadline_s = self._env.clock.monotonic() + _HEARING_S
+        ids = {str(query.id) for query in self.queries.values()}
+        while not ids <= self._heard and (left_s := deadline_s - self._env.clock.monotonic()) > 0:
+            self._woken.wait(left_s)
+            self._woken.clear()
+
+    # Figures, from a thread of Spark's.
 
     def progressed(self, progress: StreamingQueryProgress) -> None:
         one = self._planned.get(progress.name or "")
         if one is not None:
             one.meter.add(self._env.clock.monotonic(), *_figures(progress))
 
-    def wake(self) -> None:
+    def ended(self, query_id: str) -> None:
+        self._heard.add(query_id)
         self._woken.set()
 
     def status(self, state: State = "running") -> Status:
@@ -256,7 +285,7 @@ class _Listener(StreamingQueryListener):
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        self._running.wake()
+        self._running.ended(str(event.id))
 
 
 def _figures(progress: StreamingQueryProgress) -> tuple[int, int, Mapping[str, Any]]:
@@ -281,14 +310,9 @@ def _start(one: Planned) -> StreamingQuery:
 
 
 def _failure(one: Planned, query: StreamingQuery) -> PipelineFailed | None:
-    found = query._jsq.exception()
-    if not found.isDefined():
+    causes = _causes(query)
+    if not causes:
         return None
-    causes: list[str] = []
-    error = found.get()
-    while error is not None and len(causes) < 20:
-        causes.append(str(error.getMessage() or error.toString()))
-        error = error.getCause()
     hint = ""
     if any(word in cause for cause in causes for word in _BAD_STATE):
         hint = (
@@ -296,3 +320,14 @@ def _failure(one: Planned, query: StreamingQuery) -> PipelineFailed | None:
             "folder to begin anew."
         )
     return PipelineFailed(f"{one.what} has failed: {innermost(causes)}", hint, "\n".join(causes))
+
+
+def _causes(query: StreamingQuery) -> list[str]:
+    """What it has failed of, the outermost first; nothing if it has not."""
+    found = query._jsq.exception()
+    error = found.get() if found.isDefined() else None
+    causes: list[str] = []
+    while error is not None and len(causes) < _DEEPEST:
+        causes.append(str(error.getMessage() or error.toString()))
+        error = error.getCause()
+    return causes
