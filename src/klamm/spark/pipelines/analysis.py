@@ -206,12 +206,15 @@ class _Analyzer:
             return
         others = [mode for mode in ("append", "update", "complete") if refused(self._session, frame, mode) is None]
         text = plain(str(error))
+        use = f"Use mode: {listed(others, 'or')}." if others else ""
         if _NO_WATERMARK in text:
-            text = "In append mode a result is written when it is final, and without a watermark none ever is."
-            hint = f"Use mode: {listed(others, 'or')}. Or: {_WATERMARK}"
-            self._wrong(Mistake(flow.at("mode"), text, hint))
+            why = "In append mode a result is written when it is final, and without a watermark none ever is."
+            self._wrong(Mistake(flow.at("mode"), why, f"{use} Or {_WATERMARK[:1].lower()}{_WATERMARK[1:]}".strip()))
+        elif flow.mode == "complete" and others:
+            why = "In complete mode all results are written each time, and a flow without GROUP BY keeps none."
+            self._wrong(Mistake(flow.at("mode"), why, use))
         elif "output mode" in text.lower() and others:
-            self._wrong(Mistake(flow.at("mode"), text, f"Use mode: {listed(others, 'or')}."))
+            self._wrong(Mistake(flow.at("mode"), text, use))
         else:
             self._wrong(Mistake(self._part(flow, text), text))
 

@@ -75,7 +75,7 @@ def read_input(name: str, at: Place, value: Value, pipeline: Pipeline, files: Fi
         fields.need("topic", "Name one, or several by a pattern: topic: page-views.")
     kind = fields.word("format", _INPUT_FORMATS, "json")
     fields.need("format", f"It is {listed(_INPUT_FORMATS, 'or')}.")
-    schema = _schema(fields, files, notes, needed=kind in ("json", "csv"))
+    schema = _schema(fields, files, notes, needed=kind in ("json", "csv") and not fields.is_wrong("format"))
     if kind in ("raw", "text"):
         _has_no_schema(fields, kind)
     else:

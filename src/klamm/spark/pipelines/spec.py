@@ -58,7 +58,7 @@ def _read(files: Files, notes: Notes, checkpoints: str | None) -> Pipeline | Non
     if content is None:
         return None
     document = read(content, shown, notes)
-    if document is None:
+    if document is None or document.is_nothing:
         if not notes.mistakes:
             notes.wrong(Place(shown), "The file is empty.", "`klamm pipeline new DIR` writes one to begin with.")
         return None

@@ -183,6 +183,10 @@ class Fields:
         self._notes.wrong(self.places.get(name, self.place), text, hint)
         return False
 
+    def is_wrong(self, name: str) -> bool:
+        """Whether something was noted for this entry: who goes on with a default need not complain of it."""
+        return name in self._bad
+
     def value(self, name: str) -> Value | None:
         found = self._found.get(name)
         return None if found is None or found.is_nothing else found
@@ -296,5 +300,6 @@ def _did_you_mean(word: str, words: Sequence[str]) -> str:
     return f"Did you mean {found[0]}?" if found else ""
 
 
-def upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def upper(what: str) -> str:
+    """For the beginning of a sentence. A key of the file stays as it is written there."""
+    return what[:1].upper() + what[1:] if " " in what else what

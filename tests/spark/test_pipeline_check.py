@@ -1,0 +1,156 @@
+"""What Spark finds wrong with a pipeline is told with the file, the line and the column where it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm.spark.pipelines.check import Checked, check
+from klamm.spark.pipelines.spec import load
+from support.spark import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INPUTS = """\
+name: wrong
+inputs:
+  views: {topic: page-views, format: json, schema: "user string, page string, n int, at timestamp", watermark: 1 minute}
+  lines: {topic: lines, format: text}
+  typo: {topic: typo, format: json, schema: "user strng"}
+tables:
+  pages: {path: pages.csv, format: csv, schema: "page string, title string"}
+  nowhere: {path: nowhere.parquet, format: parquet}
+flows:
+"""
+
+WRONG_SQL = {
+    # name: (SQL, the rest of the flow, where, what)
+    "column": ("SELECT\n  user,\n  pag\nFROM views", "", "column.sql:3:3", "no column pag. Did you mean page?"),
+    "view": ("SELECT *\nFROM vews", "", "view.sql:2:6", "There is no view vews. Did you mean views?"),
+    "early": ("SELECT * FROM late", "", "early.sql:1:15", "The flow late comes later in pipeline.yml. Move it above"),
+    "late": ("SELECT user FROM views", "", "", ""),
+    "command": ("CREATE TABLE made_by_check (a int)", "", "command.sql:1:1", "This is no SELECT."),
+    "syntax": ("-- first\n\nSELECT user FORM views v", "", "syntax.sql:3:", "Syntax error"),
+    "two": ("SELECT 1;\nSELECT 2", "", "two.sql:2:1", "one SELECT"),
+    "function": ("SELECT uper(user) FROM views", "", "function.sql:1:8", "no function uper. Did you mean upper?"),
+    "types": ("SELECT user,\n  array_max(n) FROM views", "", "types.sql:2:3", "data type mismatch"),
+    "group": ("SELECT page, count(*) c FROM views GROUP BY page", "output: {topic: a}, mode: append",
+              "pipeline.yml:{line}:", "without a watermark none ever is. Use mode: update or complete. Or give"),
+    "sorted": ("SELECT *\nFROM views\nORDER BY n", "output: console", "sorted.sql:3:1", "Sorting is not supported"),
+    "complete": ("SELECT user FROM views", "output: console, mode: complete",
+                 "pipeline.yml:{line}:", "a flow without GROUP BY keeps none. Use mode: append or update."),
+    "key": ("SELECT user, page FROM views", "output: {topic: a, key: usr}",
+            "pipeline.yml:{line}:", "no column usr to take the key from. Did you mean user?"),
+    "text": ("SELECT user, page FROM views", "output: {topic: a, format: text}", "pipeline.yml:{line}:", "one column"),
+    "raw": ("SELECT user FROM views", "output: {topic: a, format: raw}", "pipeline.yml:{line}:", "`value`"),
+    "twice": ("SELECT user, page AS USER FROM views", "output: {topic: a}", "twice.sql:1:1", "more than one column"),
+    "divided": ("SELECT user, NULL AS x FROM views", "output: {parquet: out, partition_by: usr}",
+                "pipeline.yml:{line}:", "no column usr"),
+    "static": ("SELECT * FROM pages", "output: {topic: a}", "pipeline.yml:{line}:", "reads no input"),
+    "after": ("SELECT pag FROM column", "output: {topic: a}", "", ""),  # what it uses is wrong: that is enough
+    "of_typo": ("SELECT usr FROM typo", "output: {topic: a}", "", ""),
+}  # fmt: skip
+
+PYTHON = """\
+import helper
+
+
+def raises(views):
+    wanted = {}
+    return views.where(wanted["nothing"])
+
+
+def deep(views):
+    return helper.chosen(views)
+
+
+def nothing(views):
+    views.select("user")
+
+
+def fine(views, pages):
+    return views.join(pages, "page")
+"""
+HELPER = """\
+def chosen(frame):
+    return frame.select(
+        "usr"
+    )
+"""
+WRONG_PYTHON = {
+    "raises": ("flows.py:6:24", "KeyError: 'nothing'"),
+    "deep": ("helper.py:2:12", "There is no column usr. Did you mean user?"),
+    "nothing": ("flows.py:13:1", "NoneType"),
+    "fine": ("", ""),
+}
+
+
+def written(folder: Path) -> Path:
+    lines = INPUTS.splitlines()
+    for name, (sql, rest, _, _) in WRONG_SQL.items():
+        (folder / f"{name}.sql").write_text(sql)
+        lines.append(f"  {name}: {{sql: {name}.sql{', ' if rest else ''}{rest}}}")
+    lines += [f"  {name}: {{python: 'flows.py:{name}', output: console}}" for name in WRONG_PYTHON]
+    (folder / "flows.py").write_text(PYTHON)
+    (folder / "helper.py").write_text(HELPER)
+    (folder / "pages.csv").write_text("/,Home\n")
+    (folder / "pipeline.yml").write_text("\n".join(lines))
+    return folder
+
+
+def test_every_mistake_is_told_where_it_stands_and_only_once(spark: SparkSession, tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    yaml = (folder / "pipeline.yml").read_text().splitlines()
+    found = check(load(str(folder)), cluster=False, spark=spark)
+    told = [str(mistake).removeprefix(f"{folder}/") for mistake in found.mistakes]
+    expected = {name: (where, what) for name, (_, _, where, what) in WRONG_SQL.items()} | WRONG_PYTHON
+    for name, (where, what) in expected.items():
+        line = next(i for i, text in enumerate(yaml, 1) if text.startswith(f"  {name}: "))
+        if where:
+            assert [one for one in told if one.startswith(where.format(line=line)) and what in one], (name, told)
+    assert [one for one in told if one.startswith("pipeline.yml:5:") and "STRNG" in one], told
+    assert [one for one in told if one.startswith("pipeline.yml:8:") and "nowhere.parquet" in one], told
+    assert [one for one in told if one.startswith("divided.sql:1:1: The column x is always NULL")], told
+    assert len(told) == sum(bool(where) for where, _ in expected.values()) + 3, "\n".join(told)
+    assert not any("\n" in one or "SQLSTATE" in one for one in told)
+    assert not [one for one in spark.catalog.listTables() if one.name == "made_by_check"]
+
+
+def test_a_good_pipeline_is_summed_up_with_the_columns_of_its_outputs(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    from klamm.cli.pipeline_new import files
+
+    for name, text in files(str(tmp_path)).items():
+        (tmp_path / name).write_text(text.replace("localhost:9092", topics.bootstrap))
+    found: Checked = check(load(str(tmp_path)), spark=spark)
+    (missing,) = found.mistakes
+    assert missing.line == 7 and "no topic clicks" in missing.text
+    topics.topic(3, name="clicks")
+    found = check(load(str(tmp_path)), spark=spark)
+    assert not found.mistakes and not found.warnings
+    summary = found.summary()
+    assert summary[0].startswith("ok: ")
+    assert "input clicks: topic clicks (3 partitions), json, watermark 10 seconds behind at" in summary
+    assert any(
+        "to topic clicks-by-page (will be created), json, key page, update, every 1 second" in one for one in summary
+    )
+    assert [line.split() for line in summary[-4:]] == [
+        ["begins", "timestamp"], ["page", "string"], ["clicks", "bigint"], ["users", "bigint"],
+    ]  # fmt: skip
+
+
+def test_state_that_only_grows_and_views_that_nobody_uses_are_warned_of(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yml").write_text(
+        "name: grows\ninputs:\n  views: {topic: views, format: raw}\n  other: {pattern: a.*, format: text}\n"
+        "flows:\n  keys: {sql: keys.sql, output: console, mode: update}\n  lone: {sql: keys.sql}\n"
+    )
+    (tmp_path / "keys.sql").write_text("SELECT key, count(*) AS n FROM views GROUP BY key\n")
+    found = check(load(str(tmp_path)), cluster=False, spark=spark)
+    assert not found.mistakes
+    assert [(one.line, one.text.split(":")[0]) for one in found.warnings] == [
+        (4, "No flow uses other."),
+        (6, "What this flow remembers only grows"),
+        (7, "The flow lone has no output, and no other flow uses it."),
+    ]
