@@ -8,11 +8,13 @@ LISTEN ?= 127.0.0.1:9092
 SOAK_SEEDS ?= 100:1000
 NATIVE := setup.py $(wildcard src/klamm/records/_native/*.[ch])
 
-.PHONY: help setup run test check format soak bench wheel lock clean
+.PHONY: help setup run broker test check format soak bench wheel lock clean
 
 help:
 	@echo "make setup   a virtual environment in $(VENV) with pinned dependencies"
-	@echo "make run     start a broker on $(LISTEN) with its data in $(DATA)/"
+	@echo "make run     the whole story: a broker, page views, a Spark pipeline that counts them, a live view"
+	@echo "             until Ctrl-C, or so long after the first result: make run SECONDS=60"
+	@echo "make broker  only a broker, on $(LISTEN) with its data in $(DATA)/; no Spark, no Java"
 	@echo "make test    all tests that fit into minutes"
 	@echo "make check   ruff, mypy, import-linter"
 	@echo "make soak    the long runs: crash seeds $(SOAK_SEEDS), kill loops"
@@ -45,7 +47,16 @@ $(BIN)/.dev: requirements/dev.txt $(BIN)/.runtime
 	$(call install,--require-hashes -r requirements/dev.txt)
 	@touch $@
 
-run: $(BIN)/.runtime
+$(BIN)/.spark: requirements/spark.txt $(BIN)/.runtime
+	@$(BIN)/python examples/running.py # is there a Java?
+	@echo "Installing PySpark: half a gigabyte, once."
+	$(call install,--require-hashes -r requirements/spark.txt)
+	@touch $@
+
+run: $(BIN)/.spark
+	@exec $(BIN)/python examples/activity/run.py --listen $(LISTEN) --data $(DATA) $(if $(SECONDS),--seconds $(SECONDS))
+
+broker: $(BIN)/.runtime
 	@echo "Try, in another terminal:"
 	@echo "  echo 'hello, stream' | $(BIN)/klamm produce greetings --bootstrap $(LISTEN)"
 	@echo "  $(BIN)/klamm consume greetings --exit-at-end --bootstrap $(LISTEN)"
@@ -84,7 +95,7 @@ wheel: $(BIN)/.runtime
 	@KLAMM_KERNEL=none $(BIN)/python -c '$(BUILD)' | tail -n 1
 
 lock: $(BIN)/.dev
-	@for name in build runtime dev bench; do uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+	@for name in build runtime dev spark bench; do uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt; done
 
 clean:

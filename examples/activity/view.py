@@ -17,7 +17,7 @@ TOP_PAGES: Final = "top-pages"
 SESSIONS: Final = "sessions"
 DEAD_LETTERS: Final = "page-views.dead"
 LINE_EVERY_S: Final = 2.0
-"""Without a terminal."""
+"""Without a terminal, at most so often, and only if there is something new."""
 _NAME: Final = 28
 _CLEAR, _HOME, _REST_OF_LINE, _REST = "\x1b[2J", "\x1b[H", "\x1b[K\n", "\x1b[J"
 _BOLD, _DIM, _COLOUR, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[0m"
@@ -111,6 +111,7 @@ class View:
         self._is_terminal = out.isatty()
         self._next_s = 0.0
         self._clear = _CLEAR
+        self._shown: dict[str, Any] = {}
 
     def show(self, board: Board, rate: float, hint: str) -> None:
         if self._clock() < self._next_s:
@@ -120,7 +121,8 @@ class View:
             rows = [*board.screen(shutil.get_terminal_size().columns, rate), "", f"{_DIM}{hint}{_PLAIN}"]
             clear, self._clear = self._clear, ""
             self._out.write(clear + _HOME + "".join(row + _REST_OF_LINE for row in rows) + _REST)
-        else:
+        elif board.minute != self._shown:
             self._next_s = self._clock() + LINE_EVERY_S
+            self._shown = board.minute
             self._out.write(board.line(rate) + "\n")
         self._out.flush()

@@ -15,17 +15,31 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 PORT = "127.0.0.1:9092"
 
 
-def test_the_python_example_prints_what_it_should(start_broker: Callable[..., BrokerProcess]) -> None:
-    _, example = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert PORT in example
-    code = example.replace(PORT, start_broker().bootstrap)
+def example(beginning: str) -> str:
+    """The one that begins so."""
+    (found,) = re.findall(rf"```python\n({re.escape(beginning)}.*?)```", README, re.DOTALL)
+    return str(found)
+
+
+def test_the_example_with_confluent_kafka_prints_what_it_should(start_broker: Callable[..., BrokerProcess]) -> None:
+    code = example("from confluent_kafka import Consumer, Producer").replace(PORT, start_broker().bootstrap)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "1000 records came back\n", done.stderr
 
 
-def test_the_first_example_is_a_test_that_passes(tmp_path: Path) -> None:
-    example = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
-    (tmp_path / "test_orders.py").write_text(example)
+def test_the_example_with_the_own_client_prints_what_it_should(start_broker: Callable[..., BrokerProcess]) -> None:
+    """It reads on for ever: one line is enough."""
+    code = example("from klamm import Consumer, Producer").replace(PORT, start_broker().bootstrap)
+    with subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "0 b'hello, Python'\n"
+        finally:
+            process.kill()
+
+
+def test_the_example_of_a_test_is_one_that_passes(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(example("# test_orders.py"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
