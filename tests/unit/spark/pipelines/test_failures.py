@@ -5,7 +5,7 @@ from __future__ import annotations
 from klamm.spark.pipelines.failures import innermost, plain
 
 TASK = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in
-stage 3.0 (TID 4) (localhost executor driver): org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+stage 3.0 (TID 4) (localhost): org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "/site-packages/pyspark/worker.py", line 1, in main
     process()
     ^^^^^^^^^
