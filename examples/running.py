@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from klamm.spark.errors import SparkError
 READY: Final = re.compile(r"is ready: (\S+), ")
 START_LIMIT_S: Final = 60
 END_LIMIT_S: Final = 60
+TIDY_LIMIT_S: Final = 10
 SHOWN_OF_LOG: Final = 40
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -65,20 +66,30 @@ class Child:
         print(new, end="", flush=True)
 
     def end(self, hurry: threading.Event) -> None:
-        """Ask it to end; who does not listen is killed."""
+        """Ask it to end, and wait for those that it has started itself: Spark's machine tidies up. Who does not listen is
+        killed."""
         if not self.has_ended:
             self.process.terminate()
-        deadline = time.monotonic() + END_LIMIT_S
-        while not self.has_ended and not hurry.is_set() and time.monotonic() < deadline:
-            try:
-                self.process.wait(0.2)
-            except subprocess.TimeoutExpired:
-                pass
+        self._wait(lambda: not self.has_ended, END_LIMIT_S, hurry)
+        self._wait(self._has_others, TIDY_LIMIT_S, hurry)
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)  # whatever is left of it
+            os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self.process.wait()
+
+    def _has_others(self) -> bool:
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    @staticmethod
+    def _wait(is_true: Callable[[], bool], limit_s: float, hurry: threading.Event) -> None:
+        deadline = time.monotonic() + limit_s
+        while is_true() and time.monotonic() < deadline and not hurry.wait(0.05):
+            pass
 
 
 class Stage:
