@@ -66,7 +66,7 @@ class Child:
         print(new, end="", flush=True)
 
     def end(self, hurry: threading.Event) -> None:
-        """Ask it to end, and wait for those that it has started itself: Spark's machine tidies up. Who does not listen is
+        """Ask it to end, and wait for what it has started itself: Spark's machine tidies up. Who does not listen is
         killed."""
         if not self.has_ended:
             self.process.terminate()
