@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm.cli.output import plural, remark
 from klamm.cli.parsing import Failed
@@ -34,7 +34,7 @@ def run_run(args: argparse.Namespace) -> int:
     from klamm.client.errors import ClientError
     from klamm.spark.pipelines.run import PipelineFailed
 
-    signals = _Signals()
+    signals = Signals()
     log = _log_of(pipeline) if args.log_level == "error" else None
     try:
         spark = _session(pipeline, args, log)
@@ -52,7 +52,7 @@ def run_run(args: argparse.Namespace) -> int:
         raise Failed(error.text, error.hint) from None
 
 
-def _run(pipeline: Pipeline, spark: SparkSession, signals: _Signals, once: bool) -> int:
+def _run(pipeline: Pipeline, spark: SparkSession, signals: Signals, once: bool) -> int:
     from klamm.spark.pipelines.run import run
 
     running = run(pipeline, spark, once=once)
@@ -72,12 +72,16 @@ def _tell(running: Running) -> None:
         remark(f"{what}: {plural(one.rows_in, 'row')} in, {plural(one.rows_out, 'row')} out.")
 
 
-class _Signals:
+class Stops(Protocol):
+    def stop(self) -> None: ...
+
+
+class Signals:
     """SIGTERM is a wish to stop and no failure. A second Ctrl-C does not wait for anything."""
 
     def __init__(self) -> None:
         self.code = 0
-        self._running: Running | None = None
+        self._running: Stops | None = None
         self._is_asked = False
         signal.signal(signal.SIGTERM, _leave)
 
@@ -85,7 +89,7 @@ class _Signals:
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
 
-    def stop_then(self, running: Running) -> None:
+    def stop_then(self, running: Stops) -> None:
         self._running = running
         if self._is_asked:
             running.stop()
@@ -105,12 +109,20 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def _session(pipeline: Pipeline, args: argparse.Namespace, log: str | None) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     import klamm.spark
+    from klamm.spark.pipelines.failures import plain
 
     settings = dict(pipeline.spark)
     master = args.master or settings.pop("spark.master", None)
-    with _errors_into(log):
-        spark = klamm.spark.session(pipeline.name, master, **settings)
+    with errors_into(log):
+        try:
+            spark = klamm.spark.session(pipeline.name, master, **settings)
+        except (PySparkException, Py4JError) as error:
+            where = "" if log is None else f"What it said is in {os.path.relpath(log)}."
+            raise Failed(f"Spark cannot be started: {plain(str(error))}", where) from error
     if log is None:
         spark.sparkContext.setLogLevel(args.log_level.upper())
     return spark
@@ -125,7 +137,7 @@ def _log_of(pipeline: Pipeline) -> str:
 
 
 @contextmanager
-def _errors_into(path: str | None) -> Iterator[None]:
+def errors_into(path: str | None) -> Iterator[None]:
     """What is started meanwhile has this file for its standard error: Spark's machine, which tells of its workers' ends
     there with tracebacks that nobody can do anything about."""
     if path is None:

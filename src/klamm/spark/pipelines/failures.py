@@ -11,6 +11,7 @@ _JAVA_ERROR: Final = re.compile(r"^(?:Caused by: )?(?:[a-z_][\w$]*\.)+[A-Z][\w$]
 _CONDITION: Final = re.compile(r"^\[[A-Z][A-Z0-9_.]*\] ")
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w{5}")
 _JAVA_FRAME: Final = re.compile(r"^\s*at [\w$.]+[(/]")
+_OTHER: Final = ("Driver stacktrace:", "JVM stacktrace:", "=== Streaming Query", "== SQL ==")
 _LIMIT: Final = 1000
 """So many characters at most: some messages have whole query plans in them."""
 
@@ -54,7 +55,7 @@ def _of_traceback(lines: list[str]) -> str:
 def _without_frames(lines: list[str]) -> str:
     kept: list[str] = []
     for line in lines:
-        if _JAVA_FRAME.match(line) or line.startswith(("Driver stacktrace:", "JVM stacktrace:", "=== Streaming Query")):
+        if _JAVA_FRAME.match(line) or line.startswith(_OTHER):
             break
         kept.append(line.strip())
     return " ".join(line for line in kept if line)
