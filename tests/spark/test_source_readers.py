@@ -19,6 +19,7 @@ from klamm.spark.errors import BadOption, DataLoss, NothingCame
 from klamm.spark.options import SourceOptions
 from klamm.spark.source import StreamReader
 from klamm.testing import Broker
+from support.apache_kafka import ApacheKafka
 from support.spark import Topics
 
 
@@ -324,3 +325,28 @@ def test_offsets_to_begin_with_are_given_for_all_partitions(topics: Topics, quer
     assert query(name, **every).next() == words(3, 5)
     with pytest.raises(BadOption, match=f"There is no partition {name}-2"):
         query(assign=json.dumps({name: [1, 2]})).next()
+
+
+def test_streams_of_apache_kafka_are_read_in_the_same_way(
+    apache_kafka: ApacheKafka, query: Callable[..., Query]
+) -> None:
+    topics = Topics(apache_kafka.bootstrap)
+    try:
+        name = topics.topic(2)
+        reading = query(name, of=topics, startingOffsets="latest", maxOffsetsPerTrigger=10)
+        assert reading.next() == []
+        topics.produce(name, words(0, 8), partition=0)
+        topics.transaction(name, words(8, 12), commit=False, partition=1)
+        topics.transaction(name, words(12, 14), commit=True, partition=1)
+        found: list[str] = []
+        while (batch := reading.next()) is not None:
+            found += batch
+        assert sorted(found) == sorted(words(0, 8) + words(12, 14))
+        topics.admin.delete_records({(name, 0): 8}).check()
+        topics.admin.delete_topics([name]).check()
+        reading.start()
+        assert reading.plan()
+        with pytest.raises(DataLoss, match=f"{name}-0 is gone"):
+            reading.read()
+    finally:
+        topics.close()
