@@ -15,6 +15,14 @@ _OTHER: Final = ("Driver stacktrace:", "JVM stacktrace:", "=== Streaming Query",
 _LIMIT: Final = 1000
 """So many characters at most: some messages have whole query plans in them."""
 
+_OTHER_STATE: Final = (
+    "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE]",
+    "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]",
+    "[STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE]",
+    "[STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION]",
+    "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA]",
+)
+
 
 def innermost(messages: list[str]) -> str:
     """Of a chain of causes, the outermost first: the deepest one that says something."""
@@ -22,6 +30,16 @@ def innermost(messages: list[str]) -> str:
         if told := plain(message):
             return told
     return "Spark does not say why."
+
+
+def hint_for(messages: list[str], checkpoint: str) -> str:
+    """What to do about it, where that is known."""
+    if any(condition in message for message in messages for condition in _OTHER_STATE):
+        return (
+            f"What the query remembers, in {checkpoint}, does not fit what it does now. Change that back, or remove "
+            "this folder to begin anew."
+        )
+    return ""
 
 
 def plain(text: str) -> str:

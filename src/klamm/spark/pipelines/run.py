@@ -22,7 +22,7 @@ import klamm.spark
 from klamm.core.env.real import real_env
 from klamm.spark.errors import SparkError
 from klamm.spark.pipelines import dead_letters, outputs, status
-from klamm.spark.pipelines.failures import innermost, plain
+from klamm.spark.pipelines.failures import hint_for, innermost, plain
 from klamm.spark.pipelines.flows import Views
 from klamm.spark.pipelines.model import Flow, Input, Output, Pipeline
 from klamm.spark.pipelines.status import Meter, State, Status
@@ -58,7 +58,6 @@ _INITIALIZING: Final = "Initializing"
 _NO_WORKER: Final = "Timed out while waiting for the Python worker to connect back"
 _HEARING_S: Final = 5.0
 _DEEPEST: Final = 20
-_BAD_STATE: Final = ("STATE_STORE_KEY_SCHEMA", "STATE_STORE_VALUE_SCHEMA", "STATE_STORE_SCHEMA", "STATEFUL_OPERATOR")
 
 
 class PipelineFailed(SparkError):
@@ -313,12 +312,7 @@ def _failure(one: Planned, query: StreamingQuery) -> PipelineFailed | None:
     causes = _causes(query)
     if not causes:
         return None
-    hint = ""
-    if any(word in cause for cause in causes for word in _BAD_STATE):
-        hint = (
-            f"What it remembers in {one.checkpoint} does not fit the flow as it is now. Change it back, or remove that "
-            "folder to begin anew."
-        )
+    hint = hint_for(causes, one.checkpoint)
     return PipelineFailed(f"{one.what} has failed: {innermost(causes)}", hint, "\n".join(causes))
 
 

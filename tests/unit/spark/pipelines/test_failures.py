@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klamm.spark.pipelines.failures import innermost, plain
+from klamm.spark.pipelines.failures import hint_for, innermost, plain
 
 TASK = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in
 stage 3.0 (TID 4) (localhost): org.apache.spark.api.python.PythonException: Traceback (most recent call last):
@@ -50,3 +50,9 @@ def test_the_deepest_cause_that_says_something_counts_and_is_not_endless() -> No
     assert innermost(["outer", "the reason", ""]) == "the reason"
     assert innermost([]) == "Spark does not say why."
     assert len(plain("x" * 5000)) == 1000
+
+
+def test_state_that_does_not_fit_has_a_hint_where_it_is() -> None:
+    told = "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing state value schema."
+    assert "/checkpoints/counts" in hint_for(["Job aborted", told], "/checkpoints/counts")
+    assert hint_for(["Job aborted"], "/checkpoints/counts") == ""
