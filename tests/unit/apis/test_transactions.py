@@ -149,13 +149,14 @@ async def last_version_of_init(node: Any) -> int:
     return int(version)
 
 
-async def test_two_phase_commit_is_not_offered_unless_it_is_allowed(node: Any) -> None:
+async def test_two_phase_commit_is_not_offered_where_it_is_not_allowed(start: Any) -> None:
+    node = await start(transaction_two_phase_commit_enable="false")
     assert await last_version_of_init(node) == 5
     assert node.apis.get(22).versions == (0, 5)
 
 
 async def test_a_prepared_transaction_can_be_kept_by_the_next_producer(start: Any, tools: Any) -> None:
-    node = await prepared(await start(transaction_two_phase_commit_enable="true"))
+    node = await prepared(await start())
     assert await last_version_of_init(node) == 6
     _, producer_id, _ = await init(node, version=6, enable2_pc=True)
     await add(node, 3, producer_id, 0, t=[1])

@@ -13,6 +13,7 @@ from klamm.client.membership import Offset
 from klamm.client.prepared import PreparedTransaction
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
+from klamm.records.consuming import ConsumerRecord
 from klamm.spark.sink.decisions import CONFIGS, PARTITIONS, TOPIC, Decision, Names
 from klamm.spark.sink.ends import HalfDone, NotDecided, abort_all, check_open, commit_all, open_ones
 from klamm.spark.sink.task import Job, Written, decided_batch, pointer
@@ -130,14 +131,16 @@ class Decider:
         with self._reader("read_uncommitted") as consumer:
             ends = consumer.end_offsets(*(TopicPartition(TOPIC, index) for index in consumer.partitions_for(TOPIC)))
         # Only who has decided before waits for the end of transactions, which may be those of other sinks.
-        mine = {place: offset + 1 for place, offset, _ in self._scan("read_uncommitted", ends)}
-        committed = (decision for _, _, decision in self._scan("read_committed", mine))
-        return max(committed, key=lambda one: one.batch, default=None)
+        mine = {place: record.offset + 1 for place, record in self._scan("read_uncommitted", ends)}
+        found = (
+            Decision.from_bytes(record.value or b"", self._names) for _, record in self._scan("read_committed", mine)
+        )
+        return max(found, key=lambda one: one.batch, default=None)
 
     def _scan(
         self, isolation: str, ends: Mapping[TopicPartition, int]
-    ) -> Iterator[tuple[TopicPartition, int, Decision]]:
-        """This sink's decisions up to there, with their places."""
+    ) -> Iterator[tuple[TopicPartition, ConsumerRecord]]:
+        """This sink's records up to there."""
         with self._reader(isolation) as consumer:
             consumer.assign(ends)
             consumer.seek_to_beginning(*ends)
@@ -145,7 +148,7 @@ class Decider:
                 for place, records in consumer.getmany(timeout_ms=_WAIT_MS).items():
                     for record in records:
                         if record.key == self._key and record.value is not None:
-                            yield place, record.offset, Decision.from_bytes(record.value, self._names)
+                            yield place, record
 
     def _reader(self, isolation: str) -> Consumer:
         return Consumer(config={**self._config, "isolation.level": isolation, "auto.offset.reset": "none"})

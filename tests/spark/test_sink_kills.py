@@ -1,0 +1,36 @@
+"""Spark, killed at random while it writes to a topic: the driver, its tasks, what it has next to it. Every row is there
+once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.process import BrokerProcess
+from support.sink_kills import Kills
+
+pytest.importorskip("pyspark")
+
+SEED = int(os.environ.get("KLAMM_SINK_SEED", "1"))
+KILLS = int(os.environ.get("KLAMM_SINK_KILLS", "60"))
+
+
+@pytest.mark.timeout(600)
+def test_every_row_is_there_once_after_a_few_kills(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    killed = Kills(start_broker().bootstrap, tmp_path, seed=7).run(3, each_life=3)
+    assert (killed.drivers, killed.all) == (1, 3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("master", ["local[2,3]", "local-cluster[2,1,512]"])
+def test_every_row_is_there_once_after_many_kills(
+    master: str, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    """On executors of their own, tasks that are slow are also run twice."""
+    killed = Kills(start_broker().bootstrap, tmp_path, SEED, master).run(KILLS)
+    print(f"seed {SEED}: {killed}")
+    assert killed.all >= KILLS

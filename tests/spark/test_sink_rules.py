@@ -1,0 +1,362 @@
+"""What the exactly-once sink does in one situation each, without Spark: `write` is a task, `Driver` commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import klamm.testing
+from klamm import Admin
+from klamm.client.admin.results import Results
+from klamm.client.admin.transactions import TransactionDescription, TransactionListing
+from klamm.client.membership import Offset
+from klamm.client.prepared import PreparedTransaction
+from klamm.core.env.real import RealClock
+from klamm.core.errors import ErrorCode
+from klamm.spark.options import SinkOptions
+from klamm.testing import Broker
+from support.committed import read_all
+
+pytest.importorskip("pyspark")
+
+from klamm.spark.sink.decisions import TOPIC, Decision, Names, of_application, of_one_write
+from klamm.spark.sink.driver import Decider, transactions
+from klamm.spark.sink.ends import HalfDone, NotDecided, check_open
+from klamm.spark.sink.task import Job, Written, write
+from klamm.spark.sink.writer import Message, _Writes
+
+SINK = "query:q"
+NAMES = Names(SINK)
+
+
+class Driver(_Writes):
+    """With its own options; clients are kept, as in a process of Spark's."""
+
+    def __init__(self, broker: Broker, **more: str) -> None:
+        self.broker = broker
+        self.options = SinkOptions.parse({"kafka.bootstrap.servers": broker.bootstrap, "topic": "t", **more})
+
+    def task(self, *values: str, batch: int = 0, job: Job | None = None) -> Written:
+        import pyarrow as pa
+
+        rows = pa.RecordBatch.from_pydict({"value": list(values)}, pa.schema({"value": pa.string()}))
+        return write(iter([rows]), self.options, job or Job(SINK, batch))
+
+    def commit(self, *written: Written, batch: int = 0, job: Job | None = None) -> None:
+        self._commit(job or Job(SINK, batch), [Message(one) for one in written])
+
+    def abort(self, *written: Written | None, batch: int = 0, job: Job | None = None) -> None:
+        self._abort(job or Job(SINK, batch), [None if one is None else Message(one) for one in written])
+
+    def dies(self) -> None:
+        """Another process goes on: it has nothing of what was kept."""
+        from klamm.spark.sink import task, writer
+
+        for kept in (task.admins, task.producers, task.workers, writer.deciders):
+            for client in kept._spare.values():
+                client.close()
+            kept._spare.clear()
+
+    def dies_after_deciding(self, *written: Written, batch: int = 0) -> None:
+        decider = Decider(self.options.client, SINK)
+        decider._begin()
+        decider._decide(Decision(batch, tuple(transactions(written))))
+        decider.close()
+        self.dies()
+
+    def found(self) -> list[str]:
+        return sorted(value.decode() for value in read_all(self.broker.bootstrap, "t")[0])
+
+
+@pytest.fixture
+def driver(klamm_broker: Broker) -> Iterator[Driver]:
+    klamm_broker.create_topic("t", retention_ms=-1)
+    found = Driver(klamm_broker)
+    yield found
+    found.dies()
+
+
+@pytest.fixture
+def admin(klamm_broker: Broker) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=klamm_broker.bootstrap) as found:
+        yield found
+
+
+def open_ones(admin: Admin) -> list[str]:
+    return [one.transactional_id for one in admin.list_transactions(states=["Ongoing"])]
+
+
+def test_rows_are_seen_when_their_batch_is_committed_and_never_again(driver: Driver, admin: Admin) -> None:
+    first, second = driver.task("a", "b"), driver.task("c")
+    assert driver.found() == []
+    driver.commit(first, second)
+    assert driver.found() == ["a", "b", "c"]
+    again = driver.task("a", "b", "c")  # in other tasks
+    assert again.is_done
+    driver.commit(again)
+    assert driver.found() == ["a", "b", "c"]
+    assert open_ones(admin) == []
+
+
+def test_what_another_attempt_wrote_is_aborted(driver: Driver, admin: Admin) -> None:
+    kept, _lost = driver.task("a"), driver.task("a")
+    driver.commit(kept)
+    assert driver.found() == ["a"]
+    assert open_ones(admin) == []
+
+
+def test_a_driver_that_comes_back_carries_out_what_was_decided(driver: Driver) -> None:
+    driver.dies_after_deciding(driver.task("a"), driver.task("b"))
+    assert driver.found() == []
+    driver.commit(driver.task("a", "b"))
+    assert driver.found() == ["a", "b"]
+
+
+def test_a_replay_without_rows_carries_it_out_too(driver: Driver) -> None:
+    driver.dies_after_deciding(driver.task("a"))
+    driver.commit(Written(Job(SINK, 0)))
+    assert driver.found() == ["a"]
+
+
+def test_so_does_the_next_batch_if_nobody_came_back_for_this_one(driver: Driver) -> None:
+    driver.dies_after_deciding(driver.task("a"))
+    driver.commit(driver.task("b", batch=1), batch=1)
+    assert driver.found() == ["a", "b"]
+
+
+def test_an_abort_after_the_decision_undoes_nothing(driver: Driver) -> None:
+    written = driver.task("a")
+    driver.dies_after_deciding(written)
+    driver.abort(written)
+    driver.commit(driver.task("a"))
+    assert driver.found() == ["a"]
+
+
+def test_an_abort_before_it_ends_what_was_written(driver: Driver, admin: Admin) -> None:
+    driver.abort(driver.task("a"), None)
+    assert open_ones(admin) == []
+    with pytest.raises(NotDecided, match="is aborted"):
+        driver.commit(driver.task("a"), late := driver.task("b"), _ended(admin, late))
+
+
+def _ended(admin: Admin, written: Written) -> Written:
+    admin.end_transactions(transactions([written]), committed=False).check()
+    return Written(written.job)
+
+
+def test_an_empty_batch_leaves_nothing_of_tasks_that_failed(driver: Driver, admin: Admin) -> None:
+    driver.task("a")
+    driver.commit(Written(Job(SINK, 0)))
+    assert driver.found() == []
+    assert open_ones(admin) == []
+    assert driver.task("a").is_done
+
+
+def test_a_driver_that_was_replaced_decides_nothing(driver: Driver) -> None:
+    driver.commit(driver.task("a"))
+    other = Decider(driver.options.client, SINK)
+    other.commit(Job(SINK, 1), [Written(Job(SINK, 1))])
+    with pytest.raises(NotDecided, match="Another driver"):
+        driver.commit(driver.task("b", batch=1), batch=1)
+    other.commit(Job(SINK, 1), [driver.task("b", batch=1)])
+    other.close()
+    assert driver.found() == ["a", "b"]
+
+
+def test_a_group_that_was_forgotten_costs_no_batch(driver: Driver, admin: Admin) -> None:
+    driver.commit(driver.task("a", batch=4), batch=4)
+    driver.dies()
+    admin.delete_groups([NAMES.group]).check()
+    again = driver.task("a", batch=4)
+    assert not again.is_done
+    driver.commit(again, batch=4)
+    assert driver.found() == ["a"]
+    driver.commit(driver.task("b", batch=5), batch=5)
+    assert driver.found() == ["a", "b"]
+    assert open_ones(admin) == []
+
+
+def test_without_its_record_a_decision_is_not_carried_out_by_guess(driver: Driver, admin: Admin) -> None:
+    driver.dies_after_deciding(driver.task("a"))
+    (place,) = admin.list_group_offsets(NAMES.group).check()
+    admin.alter_group_offsets(NAMES.group, {place: Offset(99, metadata="0")}).check()
+    with pytest.raises(HalfDone, match="the record of it in __klamm_spark_decisions is gone"):
+        driver.commit(driver.task("a"))
+    driver.commit(driver.task("b", batch=1), batch=1)
+    assert driver.found() == ["b"]
+
+
+def test_ids_are_used_again_only_after_a_commit(driver: Driver) -> None:
+    first = driver.task("a")
+    driver.commit(first)
+    second = driver.task("b", batch=1)
+    third = driver.task("c", batch=2)  # as if somebody went on without a commit
+    driver.commit(second, batch=1)  # which aborts the third
+    fourth = driver.task("c", batch=2)
+    ids = [one.transactional_id for one in transactions([first, second, third, fourth])]
+    assert ids == [ids[0], ids[0], ids[2], ids[0]]
+    driver.commit(fourth, batch=2)
+    fifth = driver.task("d", batch=3)
+    sixth = driver.task("e", batch=3)
+    driver.commit(fifth, sixth, batch=3)
+    assert driver.found() == ["a", "b", "c", "d", "e"]
+
+
+def test_two_sinks_that_take_turns_do_not_abort_each_other(driver: Driver) -> None:
+    one, other = Job("query:one", 0), Job("query:two", 0)
+    written: list[Written] = []
+    others: list[Written] = []
+    for number in "01":
+        written.append(driver.task(f"one{number}", job=one))
+        others.append(driver.task(f"two{number}", job=other))
+    driver.commit(*written, job=one)
+    driver.commit(*others, job=other)
+    assert driver.found() == ["one0", "one1", "two0", "two1"]
+
+
+def test_a_dead_driver_in_the_middle_of_a_decision_keeps_nobody_waiting(driver: Driver, admin: Admin) -> None:
+    decider = Decider(driver.options.client, SINK)
+    decider._begin()
+    producer = decider._producer
+    assert producer is not None
+    producer.begin()
+    where = producer.send(TOPIC, b"{}", key=SINK.encode())
+    producer.send_offsets({(where.topic, where.partition): where.offset}, NAMES.group)
+    driver.commit(driver.task("a"))
+    assert driver.found() == ["a"]
+    assert open_ones(admin) == []
+
+
+# Time limits.
+
+
+def test_two_phase_transactions_wait_for_their_driver(klamm_broker: Broker) -> None:
+    klamm_broker.create_topic("t", retention_ms=-1)
+    driver = Driver(klamm_broker, **{"kafka.transaction.timeout.ms": "1"})
+    written = driver.task("a")
+    klamm_broker.advance_time(86_400)
+    driver.commit(written)
+    assert driver.found() == ["a"]
+    driver.dies()
+
+
+LIMITED = {"kafka.transaction.two.phase.commit.enable": "false"}
+SOON = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 10}
+
+
+def time_out(broker: Broker) -> None:
+    """When this returns, every transaction with a time limit is over."""
+    broker.advance_time(3600)
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        while any(one.state != "CompleteAbort" and "/task/" in one.transactional_id for one in not_committed(admin)):
+            pass
+
+
+def not_committed(admin: Admin) -> list[TransactionListing]:
+    return [one for one in admin.list_transactions() if one.state != "CompleteCommit"]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_without_two_phases_it_works_until_they_time_out(allowed: bool) -> None:
+    with klamm.testing.broker(transaction_two_phase_commit_enable=allowed, **SOON) as broker:
+        broker.create_topic("t", retention_ms=-1)
+        driver = Driver(broker, **(LIMITED if allowed else {}))
+        driver.commit(driver.task("a"))
+        late = driver.task("b", batch=1)
+        time_out(broker)
+        with pytest.raises(NotDecided, match="is aborted"):
+            driver.commit(late, batch=1)
+        driver.commit(driver.task("b", batch=1), batch=1)
+        assert driver.found() == ["a", "b"]
+        driver.dies()
+
+
+def test_what_is_about_to_time_out_is_not_decided_about() -> None:
+    one = PreparedTransaction("x", 1, 2)
+    for age_ms, told in ((0, True), (660_000, True), (850_000, False), (904_000, False), (3_600_000, True)):
+        start_ms = RealClock().time_ms() - age_ms
+        now = TransactionDescription("x", "Ongoing", 0, 1, 2, 900_000, start_ms, ())
+        if told:
+            check_open(_Knows(now), [one], "It")
+        else:
+            with pytest.raises(NotDecided, match="about to time out"):
+                check_open(_Knows(now), [one], "It")
+
+
+class _Knows(Admin):
+    """An admin that knows one transaction, and no broker."""
+
+    def __init__(self, one: TransactionDescription) -> None:
+        self._one = one
+
+    def describe_transactions(self, ids: object) -> Results[str, TransactionDescription]:
+        return Results({"x": self._one})
+
+
+def test_what_timed_out_after_the_decision_is_told_and_can_be_gone_on_without() -> None:
+    with klamm.testing.broker(**SOON) as broker:
+        broker.create_topic("t", retention_ms=-1)
+        driver = Driver(broker, **LIMITED)
+        driver.dies_after_deciding(driver.task("a"))
+        time_out(broker)
+        again = driver.task("a")
+        with pytest.raises(HalfDone, match="Rows may be missing"):
+            driver.commit(again)
+        resigned = Driver(broker, failOnDataLoss="false", **LIMITED)
+        resigned.commit(again)
+        resigned.commit(resigned.task("b", batch=1), batch=1)
+        assert driver.found() == ["b"]
+        driver.dies()
+
+
+# Batch writes.
+
+
+def test_a_write_without_a_name_leaves_no_group_and_no_decision(driver: Driver, admin: Admin) -> None:
+    job = Job(of_one_write("w"), 0, is_once=True)
+    written = [driver.task("a", job=job), driver.task("b", job=job)]
+    driver.task("b", job=job)  # a second attempt
+    driver.commit(*written, job=job)
+    assert driver.found() == ["a", "b"]
+    assert open_ones(admin) == []
+    assert admin.list_groups() == []
+    assert TOPIC not in admin.list_topics()
+
+
+def test_an_abort_after_half_of_a_commit_goes_on_with_it(driver: Driver, klamm_broker: Broker, admin: Admin) -> None:
+    job = Job(of_one_write("w"), 0, is_once=True)
+    written = [driver.task("a", job=job), driver.task("b", job=job)]
+    admin.end_transactions(transactions(written[:1]), committed=True).check()
+    driver.abort(*written, job=job)
+    assert driver.found() == ["a", "b"]
+
+
+def test_an_abort_of_a_write_ends_all_of_it(driver: Driver, admin: Admin) -> None:
+    job = Job(of_one_write("w"), 0, is_once=True)
+    written = driver.task("a", job=job)
+    driver.task("b", job=job)
+    driver.abort(written, None, job=job)
+    assert driver.found() == []
+    assert open_ones(admin) == []
+
+
+def test_one_application_may_write_a_version_to_several_topics() -> None:
+    names = {of_application("a", "t"), of_application("a", "u"), of_application("a", None), of_application("t:a", None)}
+    assert len(names) == 4
+    assert Names(of_application("x/y", "t")).tasks([Names(of_application("x", "t")).transaction("w", 0)]) == []
+
+
+def test_a_transaction_that_lasts_longer_than_brokers_allow_is_an_option_to_mend() -> None:
+    limits = {"transaction_two_phase_commit_enable": False, "transaction_max_timeout_ms": 60_000}
+    with klamm.testing.broker(**limits) as broker:
+        broker.create_topic("t")
+        with pytest.raises(klamm.spark.errors.BadOption, match=r"Set kafka.transaction.timeout.ms"):
+            Driver(broker).task("a")
+
+
+def test_an_end_that_is_refused_for_a_while_is_tried_again(driver: Driver, klamm_broker: Broker) -> None:
+    written = driver.task("a")
+    klamm_broker.fail("EndTxn", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=3)
+    driver.commit(written)
+    assert driver.found() == ["a"]
