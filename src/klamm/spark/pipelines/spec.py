@@ -135,8 +135,9 @@ def _with_views(pipeline: Pipeline, fields: Fields, files: Files, notes: Notes) 
         tables.append(read_table(name, at, value, files, notes))
     all_flows = names.of(fields, "flows", "flow")
     for index, (name, at, value) in enumerate(all_flows):
-        later = frozenset(other for other, _, _ in all_flows[index:])
-        views = Views({name: what for name, what in names.what.items() if name not in later}, later - {name})
+        later = frozenset(other for other, _, _ in all_flows[index + 1 :])
+        there = {other: what for other, what in names.what.items() if other != name and other not in later}
+        views = Views(there, later)
         flow = read_flow(name, at, value, pipeline, views, files, notes)
         if flow is not None:
             flows.append(flow)
@@ -175,16 +176,13 @@ class _Names:
 
 def _same_places(flows: list[Flow], notes: Notes) -> None:
     """Two queries in one folder would take each other's files for their own."""
-    for what in ("checkpoint", "parquet"):
-        seen: dict[str, Flow] = {}
-        for flow in flows:
-            if flow.output is None:
-                continue
-            folder = flow.checkpoint if what == "checkpoint" else flow.output.parquet
-            if folder is None:
-                continue
-            first = seen.setdefault(folder, flow)
-            if first is not flow:
-                place = flow.at(what) if what == "checkpoint" else flow.output.at(what)
-                text = f"The flow {first.name} has the same folder {'for its checkpoint' if what != 'parquet' else ''}"
-                notes.wrong(place, f"{text.strip()}.", "Give each flow its own.")
+    outputs = [(flow, flow.output) for flow in flows if flow.output is not None]
+    for what, used in (
+        ("as its checkpoint", [(flow, flow.checkpoint, flow.at("checkpoint")) for flow, _ in outputs]),
+        ("for its files", [(flow, one.parquet, one.at("parquet")) for flow, one in outputs if one.parquet is not None]),
+    ):
+        first: dict[str | None, Flow] = {}
+        for flow, folder, place in used:
+            if first.setdefault(folder, flow) is not flow:
+                text = f"The flow {first[folder].name} has the same folder {what}."
+                notes.wrong(place, text, "Give each flow its own.")

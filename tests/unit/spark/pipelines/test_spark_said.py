@@ -1,0 +1,104 @@
+"""What Spark says becomes one line for whoever wrote the flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from klamm.spark.pipelines.code import Files, Views
+from klamm.spark.pipelines.mistakes import Place
+from klamm.spark.pipelines.spark_said import in_python, in_sql, plain
+
+VIEWS = Views({"views": "input", "pages": "table"}, frozenset({"late"}))
+AT = Place("activity/top.sql")
+
+
+class SaidBySpark(Exception):
+    def __init__(self, text: str, condition: str | None = None, **parameters: str) -> None:
+        super().__init__(text)
+        self.condition = condition
+        self.parameters = parameters
+
+    def getCondition(self) -> str | None:  # noqa: N802
+        return self.condition
+
+    def getMessageParameters(self) -> Mapping[str, str]:  # noqa: N802
+        return self.parameters
+
+
+NOT_FOUND = """\
+[TABLE_OR_VIEW_NOT_FOUND] The table or view `{0}` cannot be found. Verify the spelling and correctness of the schema.
+To tolerate the error on drop use DROP VIEW IF EXISTS. SQLSTATE: 42P01; line 3 pos 5;
+'Aggregate [unresolvedalias(count(1))]
++- 'UnresolvedRelation [{0}], [], false
+"""
+SYNTAX = """
+[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. SQLSTATE: 42601 (line 2, pos 0)
+
+== SQL ==
+-- a
+selec 1
+^^^
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            SaidBySpark(NOT_FOUND.format("vews"), "TABLE_OR_VIEW_NOT_FOUND", relationName="`vews`"),
+            "activity/top.sql:3:6: There is no view vews. Did you mean views?",
+        ),
+        (
+            SaidBySpark(NOT_FOUND.format("late"), "TABLE_OR_VIEW_NOT_FOUND", relationName="`late`"),
+            "activity/top.sql:3:6: The flow late comes later in pipeline.yml. Move it above the flow that uses it.",
+        ),
+        (
+            SaidBySpark(
+                "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `v`.`pag` cannot be resolved. SQLSTATE: 42703; "
+                "line 1 pos 7;\n'Project ['pag]",
+                "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+                objectName="`v`.`pag`",
+                proposal="`v`.`at`, `v`.`page`",
+            ),
+            "activity/top.sql:1:8: There is no column pag. Did you mean page?",
+        ),
+        (
+            SaidBySpark(SYNTAX, "PARSE_SYNTAX_ERROR", error="'selec'", hint=""),
+            "activity/top.sql:2:1: Syntax error at or near 'selec'.",
+        ),
+        (
+            SaidBySpark("[SOMETHING_ELSE] It is\nnot allowed SQLSTATE: 42000", "SOMETHING_ELSE"),
+            "activity/top.sql:3:1: It is not allowed.",
+        ),
+    ],
+)
+def test_an_error_in_sql_is_one_line_with_its_place(error: SaidBySpark, expected: str) -> None:
+    assert str(in_sql(error, "\n\nSELECT", AT, VIEWS)) == expected
+
+
+def test_a_message_without_end_is_cut() -> None:
+    assert len(plain("[X] " + "word " * 1000)) <= 601
+
+
+def failing(source: str, file: Path) -> BaseException:
+    file.write_text(source)
+    try:
+        exec(compile(source, str(file), "exec"), {})
+    except BaseException as error:
+        return error
+    raise AssertionError("it did not fail")
+
+
+def test_an_error_in_python_is_at_the_innermost_line_of_the_pipelines_own_files(tmp_path: Path) -> None:
+    files = Files(str(tmp_path), "activity")
+    default = Place("activity/flows.py", 7)
+    source = "import json\n\ndef use(text):\n    return json.loads(text)\n\nuse('{')\n"
+    mistake = in_python(failing(source, tmp_path / "flows.py"), files, default, VIEWS)
+    assert str(mistake.place) == "activity/flows.py:4:12" and mistake.text.startswith("JSONDecodeError: ")
+    mistake = in_python(failing("raise SystemExit", tmp_path / "flows.py"), files, default, VIEWS)
+    assert str(mistake) == "activity/flows.py:1:1: SystemExit"
+    mistake = in_python(ValueError("no"), files, default, VIEWS)
+    assert str(mistake) == "activity/flows.py:7:1: ValueError: no."
