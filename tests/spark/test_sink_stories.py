@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from support.apache_kafka import ApacheKafka
 from support.process import BrokerProcess
 from support.seeds import in_every_run, in_soak, tell_all
 from support.sink_stories import Story, Told
@@ -39,6 +40,11 @@ def tell(seeds: range, start_broker: Callable[..., BrokerProcess], **least: int)
 @in_every_run(8, step=4)
 def test_each_batch_is_there_once(seeds: range, start_broker: Callable[..., BrokerProcess]) -> None:
     tell(seeds, start_broker, stops=0)
+
+
+def test_each_batch_is_there_once_in_apache_kafka(apache_kafka: ApacheKafka) -> None:
+    """Which has no two-phase transactions unless told."""
+    tell_all(lambda seed: Story(seed, apache_kafka.bootstrap, batches=3).run(), range(1001, 1003), stops=0)
 
 
 @in_soak(step=20)
