@@ -81,7 +81,7 @@ def chosen(frame):
 WRONG_PYTHON = {
     "raises": ("flows.py:6:24", "KeyError: 'nothing'"),
     "deep": ("helper.py:2:12", "There is no column usr. Did you mean user?"),
-    "nothing": ("flows.py:13:1", "NoneType"),
+    "nothing": ("flows.py:13:1", "nothing returns a NoneType, and should return a DataFrame."),
     "fine": ("", ""),
 }
 
@@ -132,7 +132,8 @@ def test_a_good_pipeline_is_summed_up_with_the_columns_of_its_outputs(
     assert not found.mistakes and not found.warnings
     summary = found.summary()
     assert summary[0].startswith("ok: ")
-    assert "input clicks: topic clicks (3 partitions), json, watermark 10 seconds behind at" in summary
+    how = "json, watermark 10 seconds behind at, dead letters to clicks.dead (will be created)"
+    assert f"input clicks: topic clicks (3 partitions), {how}" in summary
     assert any(
         "to topic clicks-by-page (will be created), json, key page, update, every 1 second" in one for one in summary
     )
@@ -141,16 +142,30 @@ def test_a_good_pipeline_is_summed_up_with_the_columns_of_its_outputs(
     ]  # fmt: skip
 
 
-def test_state_that_only_grows_and_views_that_nobody_uses_are_warned_of(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_runs_but_is_hardly_meant_is_warned_of(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "pipeline.yml").write_text(
-        "name: grows\ninputs:\n  views: {topic: views, format: raw}\n  other: {pattern: a.*, format: text}\n"
-        "flows:\n  keys: {sql: keys.sql, output: console, mode: update}\n  lone: {sql: keys.sql}\n"
+        "name: odd\ninputs:\n  views: {topic: views, format: raw, event_time: timestamp}\n"
+        "  other: {pattern: a.*, format: text}\nflows:\n  keys: {sql: keys.sql, output: console, mode: update}\n"
+        "  lone: {sql: keys.sql}\n  again: {python: 'flows.py:again', output: {topic: views, format: raw}}\n"
     )
     (tmp_path / "keys.sql").write_text("SELECT key, count(*) AS n FROM views GROUP BY key\n")
+    (tmp_path / "flows.py").write_text("def again(views):\n    return views.select('value')\n")
     found = check(load(str(tmp_path)), cluster=False, spark=spark)
     assert not found.mistakes
     assert [(one.line, one.text.split(":")[0]) for one in found.warnings] == [
+        (3, "event_time is only looked at for a watermark, and there is none."),
         (4, "No flow uses other."),
         (6, "What this flow remembers only grows"),
         (7, "The flow lone has no output, and no other flow uses it."),
+        (8, "The flow again writes to views, and reads it by the input views."),
     ]
+
+
+def test_a_setting_that_spark_does_not_take_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yml").write_text(
+        "name: set\nspark:\n  spark.sql.shuffle.partitions: many\ninputs: {views: {topic: views, format: raw}}\n"
+        "flows: {all: {sql: all.sql, output: console}}\n"
+    )
+    (tmp_path / "all.sql").write_text("SELECT * FROM views\n")
+    (mistake,) = check(load(str(tmp_path)), cluster=False, spark=spark).mistakes
+    assert (mistake.line, mistake.column) == (3, 33) and "spark.sql.shuffle.partitions" in mistake.text

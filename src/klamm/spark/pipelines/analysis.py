@@ -4,26 +4,22 @@ written. Plans are made and analyzed; no query is started, nothing is read but t
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-import klamm.spark
 from klamm.spark.errors import BadOption, SparkError
+from klamm.spark.options import Which
 from klamm.spark.pipelines import inputs, outputs
-from klamm.spark.pipelines.code import Files
-from klamm.spark.pipelines.code import Views as Names
 from klamm.spark.pipelines.flows import BadFlow, Views
 from klamm.spark.pipelines.mistakes import Mistake, Place
-from klamm.spark.pipelines.model import RAW_COLUMNS, Flow, Input, Output, Pipeline, Python, Sql, Table
-from klamm.spark.pipelines.queries import NoSelect, refused, views_named
-from klamm.spark.pipelines.spark_said import in_python, in_sql, plain, sentence
+from klamm.spark.pipelines.model import RAW_COLUMNS, Flow, Input, Output, Pipeline, Sql, Table
+from klamm.spark.pipelines.queries import quiet, refused
+from klamm.spark.pipelines.run import DEFAULTS
+from klamm.spark.pipelines.spark_said import plain, sentence
 from klamm.spark.pipelines.yaml_lines import listed, nearest
 from klamm.spark.sink.rows import check as check_rows
 
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
-_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _NO_WATERMARK: Final = "without watermark"
 _GROWS: Final = "What this flow remembers only grows: it groups by nothing that has a watermark."
 _WATERMARK: Final = "Give the input a watermark, and group by a window of its event time."
@@ -47,29 +42,19 @@ class Analysis:
     """Which views every flow names."""
 
 
-def analyze(pipeline: Pipeline, spark: SparkSession, files: Files) -> Analysis:
-    from klamm.spark.pipelines.run import DEFAULTS
-
+def analyze(pipeline: Pipeline, spark: SparkSession) -> Analysis:
+    """In a session of its own, with the settings that a run would have."""
     session = spark.newSession()
-    klamm.spark.register(session)
+    found = Analysis()
     for name, value in {**DEFAULTS, **pipeline.spark}.items():
-        if session.conf.isModifiable(name):
-            session.conf.set(name, value)
-    with _silence():
-        return _Analyzer(pipeline, session, files).all()
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """PySpark logs every error that has a place in a query, with its traces. All of them are told here."""
-    before = {name: logging.getLogger(name).disabled for name in _LOGGERS}
-    for name in _LOGGERS:
-        logging.getLogger(name).disabled = True
-    try:
-        yield
-    finally:
-        for name, was in before.items():
-            logging.getLogger(name).disabled = was
+        try:
+            if session.conf.isModifiable(name):
+                session.conf.set(name, value)
+        except (PySparkException, Py4JError) as error:
+            found.mistakes.append(Mistake(pipeline.at(f"spark.{name}"), *sentence(error)))
+    with quiet():
+        _Analyzer(pipeline, session, found).all()
+    return found
 
 
 class _DryViews(Views):
@@ -90,27 +75,26 @@ class _DryViews(Views):
 
 
 class _Analyzer:
-    def __init__(self, pipeline: Pipeline, session: SparkSession, files: Files) -> None:
+    def __init__(self, pipeline: Pipeline, session: SparkSession, found: Analysis) -> None:
         self._pipeline = pipeline
         self._session = session
-        self._files = files
         self._views = _DryViews(session, pipeline, pipeline.name)
         self._broken: set[str] = set()  # views with mistakes: those that use them would only repeat them
-        self._found = Analysis()
+        self._found = found
 
-    def all(self) -> Analysis:
+    def all(self) -> None:
         for one in self._pipeline.inputs:
             self._view(one, _place_of_input_error)
         for table in self._pipeline.tables:
             self._view(table, _place_of_table_error)
         for flow in self._pipeline.flows:
             self._flow(flow)
-        self._unused()
-        return self._found
+        if not self._found.mistakes:
+            self._unused()
+            self._loops()
 
-    def _wrong(self, mistake: Mistake, view: str = "") -> None:
+    def _wrong(self, mistake: Mistake) -> None:
         self._found.mistakes.append(mistake)
-        self._broken.add(view)
 
     def _made(self, name: str, frame: DataFrame) -> None:
         self._found.columns[name] = {one.name: one.dataType.simpleString() for one in frame.schema.fields}
@@ -119,62 +103,25 @@ class _Analyzer:
         try:
             self._made(one.name, self._views.frame(one.name))
         except (PySparkException, SparkError, Py4JError) as error:
-            self._wrong(Mistake(place(one, error), *sentence(error)), one.name)
+            self._wrong(Mistake(place(one, error), *sentence(error)))
+            self._broken.add(one.name)
 
     # Flows.
 
     def _flow(self, flow: Flow) -> None:
-        names = self._names(flow)
-        uses = self._uses(flow, names)
-        if uses is None:
-            return
-        self._found.uses[flow.name] = uses
-        if uses & self._broken:
+        try:
+            uses = self._found.uses[flow.name] = self._views.uses(flow)
+            if uses & self._broken:
+                self._broken.add(flow.name)
+                return
+            frame = self._views.frame(flow.name)
+        except BadFlow as error:
+            self._wrong(error.mistake)
             self._broken.add(flow.name)
-            return
-        frame = self._frame(flow, names)
-        if frame is None:
             return
         self._made(flow.name, frame)
         if flow.output is not None:
             self._output(flow, flow.output, frame)
-
-    def _names(self, flow: Flow) -> Names:
-        pipeline = self._pipeline
-        at = pipeline.flows.index(flow)
-        there = [*pipeline.inputs, *pipeline.tables, *pipeline.flows[:at]]
-        return Names({one.name: "view" for one in there}, frozenset(one.name for one in pipeline.flows[at + 1 :]))
-
-    def _uses(self, flow: Flow, names: Names) -> set[str] | None:
-        """The views that it names. None if it is no query, which is noted."""
-        code = flow.code
-        if isinstance(code, Python):
-            return set(code.arguments) & set(names.there)
-        try:
-            found = views_named(self._session, code.text)
-        except NoSelect as error:
-            self._wrong(Mistake(code.place, error.text, error.hint), flow.name)
-            return None
-        except PySparkException as error:
-            self._wrong(in_sql(error, code.text, code.place, names), flow.name)
-            return None
-        lower = {name.lower() for name in found}
-        return {name for name in names.there if name.lower() in lower}
-
-    def _frame(self, flow: Flow, names: Names) -> DataFrame | None:
-        code = flow.code
-        try:
-            return self._views.frame(flow.name)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (the flow is somebody's own code)
-            cause = error.__cause__ if isinstance(error, BadFlow) and error.__cause__ is not None else error
-            if isinstance(cause, BadFlow):
-                text = cause.text.removeprefix(f"{code.place.file}: ")
-                self._wrong(Mistake(code.place, text, cause.hint), flow.name)
-            elif isinstance(code, Sql):
-                self._wrong(in_sql(_exception(cause), code.text, code.place, names), flow.name)
-            else:
-                self._wrong(in_python(cause, self._files, code.place, names), flow.name)
-            return None
 
     # Outputs.
 
@@ -256,9 +203,7 @@ class _Analyzer:
                 self._wrong(Mistake(flow.code.place, text, f"Give it one: CAST(NULL AS string) AS {name}."))
 
     def _unused(self) -> None:
-        used = set().union(*self._found.uses.values()) if self._found.uses else set()
-        if self._found.mistakes:
-            return
+        used = {name for names in self._found.uses.values() for name in names}
         for one in (*self._pipeline.inputs, *self._pipeline.tables):
             if one.name not in used:
                 self._found.warnings.append(Mistake(one.place, f"No flow uses {one.name}."))
@@ -267,9 +212,23 @@ class _Analyzer:
                 text = f"The flow {flow.name} has no output, and no other flow uses it."
                 self._found.warnings.append(Mistake(flow.place, text))
 
+    def _loops(self) -> None:
+        for flow, output in self._pipeline.outputs:
+            below = self._below(flow.name)
+            for one in self._pipeline.inputs:
+                if one.name in below and output.topic is not None and _reads(one, output.topic):
+                    text = f"The flow {flow.name} writes to {output.topic}, and reads it by the input {one.name}."
+                    hint = "What it writes comes back to it, for ever, unless it leaves that out."
+                    self._found.warnings.append(Mistake(output.at("topic"), text, hint))
 
-def _exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(str(error))
+    def _below(self, view: str) -> set[str]:
+        """All views that it is made of."""
+        uses = self._found.uses.get(view, set())
+        return uses.union(*(self._below(name) for name in uses))
+
+
+def _reads(one: Input, topic: str) -> bool:
+    return topic == one.topic or (one.pattern is not None and Which(pattern=one.pattern).fits(topic))
 
 
 def _place_of_input_error(one: Input, error: Exception) -> Place:

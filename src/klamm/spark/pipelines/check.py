@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klamm.spark.pipelines.analysis import Analysis, analyze
-from klamm.spark.pipelines.code import Files
 from klamm.spark.pipelines.mistakes import Mistake
 from klamm.spark.pipelines.model import Flow, Input, Output, Pipeline
 from klamm.spark.pipelines.topics import TopicsFound, look_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -29,7 +28,7 @@ class Checked:
 
     @property
     def warnings(self) -> list[Mistake]:
-        return sorted(set(self.topics.warnings + self.analysis.warnings))
+        return sorted({*self.topics.warnings, *self.analysis.warnings, *_remarks(self.pipeline)})
 
     def summary(self) -> list[str]:
         return list(_lines(self))
@@ -38,25 +37,40 @@ class Checked:
 def check(pipeline: Pipeline, *, cluster: bool = True, spark: SparkSession | None = None) -> Checked:
     """With a session of this machine, unless one is given."""
     topics = look_up(pipeline) if cluster else TopicsFound(asked=False)
-    folder = pipeline.place.file.removesuffix("pipeline.yml") or "."
-    files = Files(pipeline.folder, folder)
     if spark is not None:
-        return Checked(pipeline, topics, analyze(pipeline, spark, files))
+        return Checked(pipeline, topics, analyze(pipeline, spark))
     import klamm.spark
 
-    settings = {name: value for name, value in pipeline.spark.items() if name != "spark.master"}
-    own = klamm.spark.session(pipeline.name, "local[1]", **settings)
+    own = klamm.spark.session(pipeline.name, "local[1]", **_of_the_process(pipeline.spark))
     try:
-        return Checked(pipeline, topics, analyze(pipeline, own, files))
+        return Checked(pipeline, topics, analyze(pipeline, own))
     finally:
         own.stop()
+
+
+def _of_the_process(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those that have to be there before Spark starts. The others are set later, where a bad one can be told."""
+    early = ("spark.sql.extensions", "spark.sql.catalog", "spark.sql.warehouse.dir")
+    return {
+        name: value
+        for name, value in settings.items()
+        if name != "spark.master" and (name.startswith(early) or not name.startswith("spark.sql."))
+    }
+
+
+def _remarks(pipeline: Pipeline) -> Iterator[Mistake]:
+    for one in pipeline.inputs:
+        if "event_time" in one.places and one.watermark is None:
+            text = "event_time is only looked at for a watermark, and there is none."
+            yield Mistake(one.at("event_time"), text, "Add one: watermark: 10 seconds.")
 
 
 def _lines(found: Checked) -> Iterator[str]:
     pipeline = found.pipeline
     yield f"ok: {pipeline.name}"
     for one in pipeline.inputs:
-        yield f"input {one.name}: {_where(one, found.topics)}, {one.format}{_watermark(one)}"
+        how = f"{one.format}{_watermark(one)}{_dead_letters(one, found.topics)}"
+        yield f"input {one.name}: {_where(one, found.topics)}, {how}"
         yield from _columns(found.analysis, one.name)
     for table in pipeline.tables:
         yield f"table {table.name}: {table.path}, {table.format}"
@@ -89,6 +103,12 @@ def _state(topic: str, topics: TopicsFound) -> str:
 
 def _watermark(one: Input) -> str:
     return f", watermark {one.watermark} behind {one.event_time}" if one.watermark is not None else ""
+
+
+def _dead_letters(one: Input, topics: TopicsFound) -> str:
+    if one.dead_letters is None:
+        return ""
+    return f", dead letters to {one.dead_letters}{_state(one.dead_letters, topics)}"
 
 
 def _output(flow: Flow, output: Output, topics: TopicsFound) -> str:

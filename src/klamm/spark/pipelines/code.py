@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.spark.pipelines.mistakes import Place
-from klamm.spark.pipelines.model import Python, Sql
+from klamm.spark.pipelines.model import Pipeline, Python, Sql
 from klamm.spark.pipelines.yaml_lines import Notes, nearest
 
 MAX_BYTES: Final = 1 << 20
@@ -44,6 +44,10 @@ class Files:
         """Of the first character of this file, a whole path."""
         inside = os.path.relpath(path, self.folder)
         return Place(path if inside.startswith("..") else os.path.normpath(os.path.join(self.shown, inside)))
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Files:
+        return cls(pipeline.folder, os.path.dirname(pipeline.place.file))
 
     def read(self, path: str, at: Place, notes: Notes) -> str | None:
         """The text of a file that `at` names; None if there is none, which is noted."""

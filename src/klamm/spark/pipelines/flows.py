@@ -10,28 +10,33 @@ import importlib.util
 import re
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from klamm.spark.errors import SparkError
 from klamm.spark.pipelines import inputs
-from klamm.spark.pipelines.failures import plain
+from klamm.spark.pipelines.code import SPARK, Files
+from klamm.spark.pipelines.code import Views as Names
+from klamm.spark.pipelines.mistakes import Mistake
 from klamm.spark.pipelines.model import Flow, Input, Pipeline, Python, Sql, Table
-from klamm.spark.pipelines.queries import NoSelect, views_named
+from klamm.spark.pipelines.queries import NoSelect, quiet, views_named
+from klamm.spark.pipelines.spark_said import in_python, in_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-_SPARK: Final = "spark"
-
 
 class BadFlow(SparkError):
-    """A flow cannot be made into a query."""
+    """A flow cannot be made into a query. Its text says where the mistake stands."""
+
+    def __init__(self, mistake: Mistake) -> None:
+        super().__init__(f"{mistake.place}: {mistake.text}", mistake.hint)
+        self.mistake = mistake
 
 
 class Views:
@@ -47,7 +52,8 @@ class Views:
 
     def frame(self, name: str) -> DataFrame:
         if name not in self._made:
-            self._made[name] = self._make(self._declared[name])
+            with quiet():
+                self._made[name] = self._make(self._declared[name])
         return self._made[name]
 
     def _make(self, one: Input | Table | Flow) -> DataFrame:
@@ -57,32 +63,47 @@ class Views:
             return inputs.table(self._spark, one)
         return self._sql(one, one.code) if isinstance(one.code, Sql) else self._python(one, one.code)
 
-    def _before(self, flow: Flow) -> list[str]:
+    def names(self, flow: Flow) -> Names:
         """What this flow may use."""
         names = list(self._declared)
-        return names[: names.index(flow.name)]
+        at = names.index(flow.name)
+        return Names(dict.fromkeys(names[:at], "view"), frozenset(names[at + 1 :]))
+
+    def uses(self, flow: Flow) -> set[str]:
+        """The views that it names, as far as they are there. `BadFlow` if it cannot be read."""
+        code, names = flow.code, self.names(flow)
+        if isinstance(code, Python):
+            return set(code.arguments) & set(names.there)
+        try:
+            found = {name.lower() for name in views_named(self._spark, code.text)}
+        except NoSelect as error:
+            raise BadFlow(Mistake(code.place, error.text, error.hint)) from None
+        except PySparkException as error:
+            raise BadFlow(in_sql(error, code.text, code.place, names)) from error
+        return {name for name in names.there if name.lower() in found}
 
     def _sql(self, flow: Flow, code: Sql) -> DataFrame:
-        for name in self._before(flow):
+        self.uses(flow)  # else a command would be carried out
+        names = self.names(flow)
+        for name in names.there:
             if _is_named(name, code.text):
                 self.frame(name).createOrReplaceTempView(name)
         try:
-            views_named(self._spark, code.text)
             return self._spark.sql(code.text)
-        except NoSelect as error:
-            raise BadFlow(f"{code.place.file}: {error.text}", error.hint) from None
-        except (AnalysisException, ParseException) as error:
-            raise BadFlow(f"{code.place.file}: {plain(str(error))}") from error
+        except PySparkException as error:
+            raise BadFlow(in_sql(error, code.text, code.place, names)) from error
 
     def _python(self, flow: Flow, code: Python) -> DataFrame:
-        function = load_function(code)
-        given = {name: self._spark if name == _SPARK else self.frame(name) for name in code.arguments}
+        given = {name: self._spark if name == SPARK else self.frame(name) for name in code.arguments}
         try:
-            made = function(**given)
-        except AnalysisException as error:
-            raise BadFlow(f"{code.place.file}: {code.function} cannot be used: {plain(str(error))}") from error
+            made = load_function(code)(**given)
+        except BadFlow:
+            raise
+        except (Exception, SystemExit) as error:  # it is somebody's own code
+            raise BadFlow(in_python(error, Files.of(self._pipeline), code.place, self.names(flow))) from error
         if not isinstance(made, DataFrame):
-            raise BadFlow(f"{code.place.file}: {code.function} returns a {type(made).__name__}, and not a DataFrame.")
+            text = f"{code.function} returns a {type(made).__name__}, and should return a DataFrame."
+            raise BadFlow(Mistake(code.place, text))
         return made
 
 
@@ -94,7 +115,7 @@ def _is_named(name: str, text: str) -> bool:
 def load_function(code: Python) -> Callable[..., object]:
     function = getattr(_module(code.file), code.function, None)
     if not callable(function):
-        raise BadFlow(f"{code.place.file} has no function {code.function}.")
+        raise BadFlow(Mistake(code.place, f"There is no function {code.function} in this file."))
     found: Callable[..., object] = function
     return found
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 
 from klamm.spark.errors import SparkError
@@ -15,7 +19,22 @@ if TYPE_CHECKING:
 
 _PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical."
 _NO_QUERIES: Final = ("Command", "ParsedStatement", "UnaryParsedStatement", "CompoundBody")
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _RELATION: Final = re.compile(r"UnresolvedRelation \[(?:[^\],]+, )*([^\],]+)\]")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """PySpark logs every error that has a place in a query, with all its traces. Here they are told otherwise."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 class NoSelect(SparkError):
@@ -35,12 +54,15 @@ def views_named(spark: SparkSession, text: str) -> set[str]:
 
 
 def refused(spark: SparkSession, frame: DataFrame, mode: str) -> AnalysisException | None:
-    """What Spark says to a query of these rows in this mode, without starting one; None if it takes it."""
+    """What Spark says to a query of these rows in this mode, without starting one. None if it takes it, or cannot be
+    asked in this version: then it says so when the query is started."""
     jvm: Any = spark._jvm
-    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
+        output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
+        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
         checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), output_mode)
     except AnalysisException as error:
         return error
+    except (Py4JError, TypeError):
+        return None
     return None

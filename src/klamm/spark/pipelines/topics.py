@@ -6,7 +6,8 @@ import logging
 from dataclasses import dataclass, field
 
 from klamm.blocking import Admin
-from klamm.client.errors import ClientError
+from klamm.client.config import ClientConfig
+from klamm.client.errors import ClientError, ConfigError
 from klamm.spark.options import Which
 from klamm.spark.pipelines.mistakes import Mistake
 from klamm.spark.pipelines.model import Pipeline
@@ -26,6 +27,13 @@ class TopicsFound:
 
 def look_up(pipeline: Pipeline) -> TopicsFound:
     found = TopicsFound()
+    try:
+        unknown = ClientConfig.from_mapping(pipeline.client).warnings
+    except ConfigError as error:
+        found.mistakes.append(Mistake(pipeline.at("kafka"), error.text, error.hint))
+        found.asked = False
+        return found
+    found.warnings += [Mistake(pipeline.at("kafka"), warning) for warning in unknown]
     written = {output.topic for _, output in pipeline.outputs} | {one.dead_letters for one in pipeline.inputs}
     try:
         logging.getLogger("klamm.client").addHandler(logging.NullHandler())  # what it would log is told here
