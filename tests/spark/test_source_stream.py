@@ -105,7 +105,12 @@ def test_progress_is_shown_as_the_lag_of_a_group(spark: SparkSession, topics: To
     topics.produce(right, words(0, 3))
     options = {"startingOffsets": "earliest", "groupIdPrefix": "shop"}
     named = options | {"kafka.group.id": "right-of-shop"}
-    rate = spark.readStream.format("rate").load().selectExpr("cast(value as binary) as value").where("false")
+    rate = (
+        spark.readStream.format("rate")
+        .load()
+        .selectExpr("cast(cast(value as string) as binary) as value")
+        .where("false")
+    )
     both = topics.stream(spark, left, **options).select("value").union(rate)
     both = both.union(topics.stream(spark, f"{right},{other}", **named).select("value"))
     writer = both.writeStream.queryName("orders").format("noop")
