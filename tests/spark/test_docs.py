@@ -44,6 +44,7 @@ def test_the_first_example_of_the_readme_copies_a_stream(
     code = next(code for code, _ in EXAMPLE.findall((ROOT / "README.md").read_text()) if "format(" in code)
     klamm_broker.create_topic("page-views")
     query = run(code, klamm_broker, tmp_path)["query"]
+    query.processAllAvailable()  # it has begun, at the end of the topic
     with Producer(bootstrap_servers=klamm_broker.bootstrap) as producer:
         producer.send("page-views", b"hello")
     query.processAllAvailable()
