@@ -23,5 +23,5 @@ Why this is so:
   that finds its batch decided when it has written ends its own.
 
 That a task asks whether its batch is decided only saves work; a group that was forgotten costs a search, not a batch.
-`once` is for batch writes without a name, which nobody repeats. docs/exactly-once.md tells users what to expect.
+`once` is for batch writes without a name, which nobody repeats. docs/spark.md tells users what to expect.
 """
