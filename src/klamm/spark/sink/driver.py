@@ -190,7 +190,8 @@ class Decider:
         if fail_on_data_loss:
             raise HalfDone(
                 f"{text} Rows may be missing in the topic.",
-                "Set failOnDataLoss=false to go on without them. docs/spark.md, 'When an end is refused', says how this can happen.",
+                "Set failOnDataLoss=false to go on without them. How this can happen stands in docs/spark.md, "
+                "'When an end is refused'.",
             )
         log.error("%s Rows may be missing. The query goes on, because failOnDataLoss is false.", text)
 
