@@ -210,6 +210,7 @@ def warm_up(bench: Bench, broker: Klamm, spark: Spark, theirs: bool) -> None:
     bench.tool("raw", "create", to=broker.address, topic="warm", partitions=PARTITIONS)
     for name in ["at-least-once", "exactly-once", *(["kafka"] if theirs else [])]:
         spark.do("write", sink=name, topic="warm", size=100, rows=bench.scaled(WRITTEN_ROWS[100]))
+    micro_batches(bench, broker, spark, "warm", theirs)
 
 
 def source(bench: Bench, broker: Klamm, spark: Spark, results: Results, turn: int, theirs: bool) -> None:
@@ -238,15 +239,23 @@ def sink(bench: Bench, broker: Klamm, spark: Spark, results: Results, turn: int,
 
 
 def latency(bench: Bench, broker: Klamm, spark: Spark, results: Results, turn: int, theirs: bool) -> None:
-    kinds = [("klamm", OURS), ("empty", EMPTY), *([("kafka", THEIRS)] if theirs else [])]
-    for format_, name in kinds[::-1] if turn % 2 else kinds:
-        topics = [f"{format_}-{end}-{turn}" for end in ("in", "out")]
-        for topic in topics:
-            bench.tool("raw", "create", to=broker.address, topic=topic, partitions=1)
-        batches = bench.scaled(LATENCY_BATCHES)
-        found = spark.do("latency", format=format_, topic=topics[0], out=topics[1], batches=batches, rows=LATENCY_ROWS)
+    for name, found in micro_batches(bench, broker, spark, f"turn-{turn}", theirs, backwards=turn % 2 == 1):
         results.put(f"micro-batch, topic to topic, at least once, median: {name}", turn, found["ms"], "ms")
         print(f"    {found['parts']}", flush=True)
+
+
+def micro_batches(
+    bench: Bench, broker: Klamm, spark: Spark, prefix: str, theirs: bool, *, backwards: bool = False
+) -> list[tuple[str, dict[str, Any]]]:
+    kinds = [("klamm", OURS), ("empty", EMPTY), *([("kafka", THEIRS)] if theirs else [])]
+    measured = []
+    for format_, name in kinds[::-1] if backwards else kinds:
+        topics = [f"{prefix}-{format_}-{end}" for end in ("in", "out")]
+        for topic in topics:
+            bench.tool("raw", "create", to=broker.address, topic=topic, partitions=1)
+        how = {"batches": bench.scaled(LATENCY_BATCHES), "rows": LATENCY_ROWS}
+        measured.append((name, spark.do("latency", format=format_, topic=topics[0], out=topics[1], **how)))
+    return measured
 
 
 def growth(bench: Bench, broker: Klamm, spark: Spark, results: Results) -> None:
@@ -256,6 +265,7 @@ def growth(bench: Bench, broker: Klamm, spark: Spark, results: Results) -> None:
         rows = bench.scaled(rows)
         fill(bench, broker, f"growth-{rows}", 100, rows)
         found = spark.do("read", format="klamm", topic=f"growth-{rows}")
+        bench.tool("raw", "delete", to=broker.address, topic=f"growth-{rows}")
         each = found["seconds"] / found["rows"] * 1e6
         first = first or each
         results.growth.append((rows, each, first))

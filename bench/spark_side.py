@@ -178,9 +178,8 @@ class Side:
             memory.append(self._memory())
             if (error := query.exception()) is not None:
                 raise RuntimeError(str(error))
-        times = [
-            taken[batch].durationMs["triggerExecution"] / taken[batch].numInputRows * 1e3 for batch in sorted(taken)
-        ]
+        whole = [taken[batch] for batch in sorted(taken) if taken[batch].numInputRows > per_batch // 2]
+        times = [one.durationMs["triggerExecution"] / one.numInputRows * 1e3 for one in whole]
         return {
             "us_per_row": times,
             "rows": sum(one.numInputRows for one in taken.values()),
