@@ -142,13 +142,8 @@ def test_streams_have_the_same_batches_and_go_on_from_sparks_checkpoints(
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"subscribe": "compared-1", "assign": "{}"},
-        {"subscribe": " "},
         {"subscribe": "compared-1", "startingOffsets": "latest"},
-        {"subscribe": "compared-1", "endingOffsets": "earliest"},
-        {"subscribe": "compared-1", "minPartitions": "0"},
-        {"subscribe": "compared-1", "kafka.enable.auto.commit": "true"},
         {"subscribe": "compared-1", "startingOffsets": '{"compared-1": {"0": 3}}'},
         {"subscribe": "compared-1", "startingTimestamp": "1900000000000"},
     ],

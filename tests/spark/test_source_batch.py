@@ -164,11 +164,8 @@ def test_records_that_were_deleted_are_told_with_their_offsets(spark: SparkSessi
     ("options", "said"),
     [
         ({"subscribe": "no-such-topic"}, "There is no topic no-such-topic."),
-        ({"assign": '{"fits-or-not": [7]}'}, "There is no topic fits-or-not."),
-        ({"subscribe": "x", "startingOffsets": "lastest"}, "earliest, latest, or JSON like"),
         ({"subscribe": "x", "includeHeaders": "perhaps"}, "The option includeHeaders is 'perhaps'."),
         ({"subscribe": "x", "kafka.auto.offset.reset": "none"}, "kafka.auto.offset.reset cannot be used here"),
-        ({}, "exactly one is needed"),
     ],
 )
 def test_mistakes_in_options_are_said_in_a_sentence(
