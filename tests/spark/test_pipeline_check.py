@@ -18,6 +18,7 @@ inputs:
   views: {topic: page-views, format: json, schema: "user string, page string, n int, at timestamp", watermark: 1 minute}
   lines: {topic: lines, format: text}
   typo: {topic: typo, format: json, schema: "user strng"}
+  filed: {topic: filed, format: csv, schema_file: filed.ddl}
 tables:
   pages: {path: pages.csv, format: csv, schema: "page string, title string"}
   nowhere: {path: nowhere.parquet, format: parquet}
@@ -94,6 +95,7 @@ def written(folder: Path) -> Path:
     lines += [f"  {name}: {{python: 'flows.py:{name}', output: console}}" for name in WRONG_PYTHON]
     (folder / "flows.py").write_text(PYTHON)
     (folder / "helper.py").write_text(HELPER)
+    (folder / "filed.ddl").write_text("user string,\n  at timestmp\n")
     (folder / "pages.csv").write_text("/,Home\n")
     (folder / "pipeline.yml").write_text("\n".join(lines))
     return folder
@@ -110,9 +112,10 @@ def test_every_mistake_is_told_where_it_stands_and_only_once(spark: SparkSession
         if where:
             assert [one for one in told if one.startswith(where.format(line=line)) and what in one], (name, told)
     assert [one for one in told if one.startswith("pipeline.yml:5:") and "STRNG" in one], told
-    assert [one for one in told if one.startswith("pipeline.yml:8:") and "nowhere.parquet" in one], told
+    assert [one for one in told if one.startswith("pipeline.yml:9:") and "nowhere.parquet" in one], told
+    assert [one for one in told if one.startswith("filed.ddl:2:6: ") and "TIMESTMP" in one], told
     assert [one for one in told if one.startswith("divided.sql:1:1: The column x is always NULL")], told
-    assert len(told) == sum(bool(where) for where, _ in expected.values()) + 3, "\n".join(told)
+    assert len(told) == sum(bool(where) for where, _ in expected.values()) + 4, "\n".join(told)
     assert not any("\n" in one or "SQLSTATE" in one for one in told)
     assert not [one for one in spark.catalog.listTables() if one.name == "made_by_check"]
 

@@ -9,27 +9,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import ParseException, PySparkException
 
 from klamm.spark.errors import BadOption, SparkError
 from klamm.spark.options import Which
 from klamm.spark.pipelines import inputs, outputs
 from klamm.spark.pipelines.flows import BadFlow, Views
 from klamm.spark.pipelines.mistakes import Mistake, Place
-from klamm.spark.pipelines.model import RAW_COLUMNS, Flow, Input, Output, Pipeline, Sql, Table
-from klamm.spark.pipelines.queries import quiet, refused
+from klamm.spark.pipelines.model import RAW_COLUMNS, Flow, Input, Output, Pipeline, Table
+from klamm.spark.pipelines.modes import grows, wrong_mode
+from klamm.spark.pipelines.queries import quiet
 from klamm.spark.pipelines.run import DEFAULTS
-from klamm.spark.pipelines.spark_said import plain, sentence
-from klamm.spark.pipelines.yaml_lines import listed, nearest
+from klamm.spark.pipelines.spark_said import place_in, sentence
+from klamm.spark.pipelines.yaml_lines import nearest
 from klamm.spark.sink.rows import check as check_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
-_NO_WATERMARK: Final = "without watermark"
-_GROWS: Final = "What this flow remembers only grows: it groups by nothing that has a watermark."
-_WATERMARK: Final = "Give the input a watermark, and group by a window of its event time."
 
 
 @dataclass
@@ -145,35 +143,11 @@ class _Analyzer:
             self._parquet(flow, output, columns)
 
     def _mode(self, flow: Flow, frame: DataFrame) -> None:
-        """What Spark would find at the start of the query."""
-        error = refused(self._session, frame, flow.mode)
-        if error is None:
-            if flow.mode == "update" and _NO_WATERMARK in str(refused(self._session, frame, "append") or ""):
-                self._found.warnings.append(Mistake(flow.place, _GROWS, _WATERMARK))
-            return
-        others = [mode for mode in ("append", "update", "complete") if refused(self._session, frame, mode) is None]
-        text = plain(str(error))
-        use = f"Use mode: {listed(others, 'or')}." if others else ""
-        if _NO_WATERMARK in text:
-            why = "In append mode a result is written when it is final, and without a watermark none ever is."
-            self._wrong(Mistake(flow.at("mode"), why, f"{use} Or {_WATERMARK[:1].lower()}{_WATERMARK[1:]}".strip()))
-        elif flow.mode == "complete" and others:
-            why = "In complete mode all results are written each time, and a flow without GROUP BY keeps none."
-            self._wrong(Mistake(flow.at("mode"), why, use))
-        elif "output mode" in text.lower() and others:
-            self._wrong(Mistake(flow.at("mode"), text, use))
-        else:
-            self._wrong(Mistake(self._part(flow, text), text))
-
-    def _part(self, flow: Flow, text: str) -> Place:
-        """Spark does not say where it stands; some of it can be found."""
-        if isinstance(flow.code, Sql):
-            for word, pattern in (("Sorting", r"\border\s+by\b|\bsort\s+by\b"), ("Limit", r"\blimit\b")):
-                places = list(re.finditer(pattern, flow.code.text, re.IGNORECASE))
-                if word in text and places:
-                    before = flow.code.text[: places[-1].start()]
-                    return Place(flow.code.place.file, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        return flow.code.place
+        mistake = wrong_mode(self._session, flow, frame)
+        if mistake is not None:
+            self._wrong(mistake)
+        elif (warning := grows(self._session, flow, frame)) is not None:
+            self._found.warnings.append(warning)
 
     def _topic(self, output: Output, frame: DataFrame, columns: dict[str, str]) -> None:
         if output.key is not None and output.key not in columns:
@@ -232,8 +206,16 @@ def _reads(one: Input, topic: str) -> bool:
 
 
 def _place_of_input_error(one: Input, error: Exception) -> Place:
-    return one.at("event_time") if "EVENT_TIME" in str(error) or "watermark" in str(error).lower() else one.at("schema")
+    is_about_time = "EVENT_TIME" in str(error) or "watermark" in str(error).lower()
+    return one.at("event_time") if is_about_time else _place_in_schema(one, error)
 
 
 def _place_of_table_error(one: Table, error: Exception) -> Place:
-    return one.at("schema") if "PARSE" in str(error) and one.schema is not None else one.at("path")
+    is_about_schema = one.schema is not None and isinstance(error, ParseException)
+    return _place_in_schema(one, error) if is_about_schema else one.at("path")
+
+
+def _place_in_schema(one: Input | Table, error: Exception) -> Place:
+    """To the letter in a file of its own; in pipeline.yml, where it begins."""
+    at = one.at("schema")
+    return at if one.schema is None or at.file == one.place.file else place_in(str(error), one.schema, at)

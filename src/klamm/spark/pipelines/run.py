@@ -23,8 +23,9 @@ from klamm.core.env.real import real_env
 from klamm.spark.errors import SparkError
 from klamm.spark.pipelines import dead_letters, outputs, status
 from klamm.spark.pipelines.failures import hint_for, innermost, plain
-from klamm.spark.pipelines.flows import Views
+from klamm.spark.pipelines.flows import BadFlow, Views
 from klamm.spark.pipelines.model import Flow, Input, Output, Pipeline
+from klamm.spark.pipelines.modes import wrong_mode
 from klamm.spark.pipelines.status import Meter, State, Status
 
 if TYPE_CHECKING:
@@ -125,7 +126,10 @@ def plan(pipeline: Pipeline, spark: SparkSession, *, once: bool) -> list[Planned
 
 def _flow(pipeline: Pipeline, spark: SparkSession, flow: Flow, output: Output, once: bool) -> Planned:
     name = f"{pipeline.name}.{flow.name}"
-    rows = _observed(Views(spark, pipeline, name).frame(flow.name))
+    frame = Views(spark, pipeline, name).frame(flow.name)
+    if (mistake := wrong_mode(spark, flow, frame)) is not None:
+        raise BadFlow(mistake)
+    rows = _observed(frame)
     writer = outputs.writer(rows, output, flow.mode, pipeline.client, name)
     if once or flow.available_now:
         writer = writer.trigger(availableNow=True)

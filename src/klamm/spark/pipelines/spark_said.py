@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from klamm.spark.errors import SparkError
 from klamm.spark.pipelines.code import Files, Views
 from klamm.spark.pipelines.mistakes import Mistake, Place
 from klamm.spark.pipelines.yaml_lines import nearest
@@ -56,6 +57,8 @@ def in_python(error: BaseException, files: Files, default: Place, views: Views) 
 
 def sentence(error: BaseException, views: Views | None = None) -> tuple[str, str]:
     """What is wrong, and what to do, if that is known."""
+    if isinstance(error, SparkError):
+        return error.text, error.hint
     condition, parameters = _asked(error)
     if condition is None:
         text = plain(str(error))
