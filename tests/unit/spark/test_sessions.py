@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from klamm.spark import java, sessions
+from klamm.spark import java, sessions, worker_python
 
 CLUSTER = "spark://somewhere:7077"
 
@@ -23,13 +24,32 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+def said_by(python: str, expression: str, **environment: str) -> str:
+    command = [python, "-c", f"import sys; print({expression})"]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    ).stdout.rstrip()
+
+
+def test_workers_take_pyspark_as_it_is_installed_and_all_else_from_where_spark_says() -> None:
+    pytest.importorskip("pyspark")
+    spark = "/opt/spark/python/lib"
+    paths = f"/mine:{spark}/pyspark.zip:{spark}/py4j-0.10.9.9-src.zip:/a place:/opt/spark/jars/spark-core.jar"
+    python = worker_python.find()
+    found = said_by(
+        python, "[path for path in sys.path if 'spark' in path or path in ('/mine', '/a place')]", PYTHONPATH=paths
+    )
+    assert found == str(["/mine", "/a place", "/opt/spark/jars/spark-core.jar"])
+
+
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[4]", "local[2,3]", "local-cluster[2,1,1024]"])
 def test_on_this_machine_nothing_listens_to_the_outside_and_the_workers_are_this_python(
     master: str, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setenv("PYSPARK_PYTHON", "/another/python")
     sessions.prepare(master)
-    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert said_by(os.environ["PYSPARK_PYTHON"], "sys.executable") == sys.executable
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert os.environ["SPARK_LOCAL_IP"] == sessions.defaults(master)["spark.driver.host"] == "127.0.0.1"
     assert os.environ["JAVA_HOME"] == "/java"
 
