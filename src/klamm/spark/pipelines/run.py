@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ _OBSERVED: Final = "klamm"
 _STATUS_S: Final = 1.0
 _POLL_S: Final = 0.05
 _TRIES: Final = 5
+"""So often in a row a query is started again that failed because a Python process was not there in time. It goes on
+from its checkpoint; a busy machine is no reason to end a pipeline."""
 _INITIALIZING: Final = "Initializing"
 _NO_WORKER: Final = "Timed out while waiting for the Python worker to connect back"
 _HEARING_S: Final = 5.0
@@ -171,6 +174,7 @@ class Running:
         self._woken = threading.Event()
         self._is_stopping = False
         self._heard: set[str] = set()
+        self._failures: Counter[str] = Counter()
         self._listener = _Listener(self)
         spark.streams.addListener(self._listener)
         with self._ending_on_error():
@@ -187,15 +191,12 @@ class Running:
             raise
 
     def _start(self, one: Planned) -> StreamingQuery:
-        """One query after the other. Each begins with a Python process for its source, and Spark gives up on one that
-        is not there within ten seconds: on a busy machine, or if many are started at once, that is not long."""
+        """And wait until its sources are there. Each begins with a Python process, and Spark gives up on one that has
+        not answered within ten seconds: if all were started at once, that would not be long."""
         query = _start(one)
-        for _ in range(_TRIES):
-            while not self._is_stopping and query.isActive and query.status["message"].startswith(_INITIALIZING):
-                self._woken.wait(_POLL_S)
-            if query.isActive or not any(_NO_WORKER in cause for cause in _causes(query)):
-                break
-            query = _start(one)
+        while not self._is_stopping and query.isActive and query.status["message"].startswith(_INITIALIZING):
+            self._woken.wait(_POLL_S)
+            self._woken.clear()
         return query
 
     def stop(self) -> None:
@@ -216,11 +217,16 @@ class Running:
         """Whether a query is still running."""
         ended = [name for name, query in self.queries.items() if not query.isActive]
         for name in ended:
-            meter = self._planned[name].meter
-            if (failed := _failure(self._planned[name], self.queries[name])) is not None:
-                meter.state, meter.error = "failed", failed.text
+            one, causes = self._planned[name], _causes(self.queries[name])
+            if any(_NO_WORKER in cause for cause in causes) and self._failures[name] < _TRIES:
+                self._failures[name] += 1
+                self.queries[name] = self._start(one)
+                return True
+            if causes:
+                failed = _failure(one, causes)
+                one.meter.state, one.meter.error = "failed", failed.text
                 raise failed
-            meter.state = "done"
+            one.meter.state = "done"
         return len(ended) < len(self.queries)
 
     def _end(self, state: State) -> None:
@@ -238,8 +244,8 @@ class Running:
     def _hear_all(self) -> None:
         """Spark tells of batches some time after they are done; of the end of a query after all of its batches."""
         deadline_s = self._env.clock.monotonic() + _HEARING_S
-        ids = {str(query.id) for query in self.queries.values()}
-        while not ids <= self._heard and (left_s := deadline_s - self._env.clock.monotonic()) > 0:
+        runs = {str(query.runId) for query in self.queries.values()}
+        while not runs <= self._heard and (left_s := deadline_s - self._env.clock.monotonic()) > 0:
             self._woken.wait(left_s)
             self._woken.clear()
 
@@ -248,10 +254,11 @@ class Running:
     def progressed(self, progress: StreamingQueryProgress) -> None:
         one = self._planned.get(progress.name or "")
         if one is not None:
+            self._failures.pop(one.meter.group, None)
             one.meter.add(self._env.clock.monotonic(), *_figures(progress))
 
-    def ended(self, query_id: str) -> None:
-        self._heard.add(query_id)
+    def ended(self, run_id: str) -> None:
+        self._heard.add(run_id)
         self._woken.set()
 
     def status(self, state: State = "running") -> Status:
@@ -288,7 +295,7 @@ class _Listener(StreamingQueryListener):
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        self._running.ended(str(event.id))
+        self._running.ended(str(event.runId))
 
 
 def _figures(progress: StreamingQueryProgress) -> tuple[int, int, Mapping[str, Any]]:
@@ -312,10 +319,7 @@ def _start(one: Planned) -> StreamingQuery:
         raise PipelineFailed(f"{one.what} cannot be started: {plain(str(error))}", details=str(error)) from error
 
 
-def _failure(one: Planned, query: StreamingQuery) -> PipelineFailed | None:
-    causes = _causes(query)
-    if not causes:
-        return None
+def _failure(one: Planned, causes: list[str]) -> PipelineFailed:
     hint = hint_for(causes, one.checkpoint)
     return PipelineFailed(f"{one.what} has failed: {innermost(causes)}", hint, "\n".join(causes))
 
