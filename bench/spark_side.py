@@ -130,8 +130,7 @@ class Side:
             query = writing.start()
             over = threading.Event()
             feeding = threading.Thread(target=self._feed, args=(topic, rows, over))
-            if format != "empty":
-                feeding.start()
+            feeding.start()  # also for those who do not read it: it takes from the same cores
             try:
                 taken: dict[int, Any] = {}
                 while len(taken) < batches + WARM_UP and query.isActive:
@@ -140,8 +139,7 @@ class Side:
             finally:
                 over.set()
                 query.stop()
-            if format != "empty":
-                feeding.join()
+            feeding.join()
             if (error := query.exception()) is not None:
                 raise RuntimeError(str(error))
         steady = [taken[batch] for batch in sorted(taken)][WARM_UP:]
