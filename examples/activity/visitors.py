@@ -76,7 +76,7 @@ class Visitors:
         at_s = self._next_arrival_s
         self._next_arrival_s += self._random.expovariate(self._arrivals_per_s)
         self._number += 1
-        user = f"u{int(self._random.paretovariate(0.6)) % 5000}"
+        user = f"u{int(50 * self._random.paretovariate(0.6)) % 5000}"  # some come often
         (referrer,) = self._random.choices(list(REFERRERS), list(REFERRERS.values()))
         heapq.heappush(self._sessions, Session(at_s, self._number, user, referrer, self._landing(at_s)))
 
