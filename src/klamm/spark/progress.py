@@ -149,7 +149,6 @@ class Commits:
             if self._thread is None and self._waiting and not self._is_closing:
                 self._thread = threading.Thread(target=self._run, name="klamm-progress", daemon=True)
                 self._thread.start()
-                atexit.register(self.close)
             self._changed.notify_all()
 
     def rest(self) -> None:
@@ -203,10 +202,15 @@ class Commits:
             found = Admin(config=dict(group.client))
             found.start()
             self._admins[group.client] = found
+            atexit.unregister(self.close)
+            atexit.register(self.close)  # after the client's own, so that it comes before it
         return found
 
     def _let_go(self) -> None:
         for admin in self._admins.values():
-            admin.close()
+            try:
+                admin.close()
+            except ClientError as error:
+                log.debug("A client of progress was closed before: %s", error)
         self._admins.clear()
         self._done.clear()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -80,6 +82,26 @@ def test_what_cannot_be_committed_is_logged_once_and_what_comes_then_is_committe
         assert {place: found.offset for place, found in admin.list_group_offsets(group.name).items()} == {A0: 3, A1: 9}
     assert len(caplog.messages) == 1
     assert f"cannot be shown as group {group.name}" in caplog.messages[0]
+
+
+def test_what_is_to_be_committed_is_committed_before_the_program_ends(klamm_broker: Broker) -> None:
+    klamm_broker.create_topic("a")
+    program = """
+import sys
+from klamm.spark.progress import Commits, Group
+group = Group.of({"kafka.bootstrap.servers": sys.argv[1], "subscribe": "a"}, "q")
+commits = Commits()
+commits.put({group: {("a", 0): 3}})
+while not commits._admins:
+    pass
+commits.put({group: {("a", 0): 4}})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, klamm_broker.bootstrap], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    with Admin(bootstrap_servers=klamm_broker.bootstrap) as admin:
+        assert admin.list_group_offsets("spark-klamm-source-q")[A0].offset == 4
 
 
 def test_offsets_that_are_out_of_date_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
