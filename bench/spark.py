@@ -334,5 +334,5 @@ compares with the smallest topic, or the begin of the stream. "Reached" is about
 - **Sink**: rows with a key that are in Spark's memory, from two tasks into {PARTITIONS} partitions, defaults for both.
   Spark's own sink is at least once.
 - **Micro-batch**: Spark's `triggerExecution` while a producer sends {LATENCY_ROWS} records of 100 B every 10 ms, one
-  partition, as soon as possible; that goes on also while the empty source and sink run, which do not read it. The empty source and sink are `bench/empty_source.py`.
+  partition, as soon as possible. The empty source and sink are `bench/empty_source.py`; the same load runs beside them.
 - **Growth**: 100 B, one round. Memory is what is left after a garbage collection."""
