@@ -216,8 +216,19 @@ class Event:
     key: str
     value: str
 
-    def to_record(self) -> tuple[bytes, bytes, int]:
-        return self.key.encode(), self.value.encode(), int(self.at_s * 1000)
+
+def send(producer: Producer, events: Iterable[Event]) -> None:
+    """Each with its own time, and in their order."""
+    by_topic: dict[str, list[Event]] = {}
+    for event in events:
+        by_topic.setdefault(event.topic, []).append(event)
+    for topic, some in by_topic.items():
+        producer.send_many(
+            topic,
+            [event.value.encode() for event in some],
+            keys=[event.key.encode() for event in some],
+            timestamps_ms=[int(event.at_s * 1000) for event in some],
+        )
 
 
 class Player:
@@ -230,10 +241,11 @@ class Player:
         self._zero_s = self._events[0].at_s - time.monotonic() * speed
 
     def send_due(self) -> None:
-        while self._events and self._events[0].at_s <= self._zero_s + time.monotonic() * self._speed:
-            event = self._events.popleft()
-            key, value, timestamp_ms = event.to_record()
-            self._producer.send_soon(event.topic, value, key=key, timestamp_ms=timestamp_ms)
+        now_s = self._zero_s + time.monotonic() * self._speed
+        due: list[Event] = []
+        while self._events and self._events[0].at_s <= now_s:
+            due.append(self._events.popleft())
+        send(self._producer, due)
 
 
 @contextmanager
