@@ -22,6 +22,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """What stands for them in JSON, as in Kafka's protocol."""
 
+OWN_TOPICS: Final = "__klamm_"
 SERVERS: Final = "kafka.bootstrap.servers"
 _KAFKA: Final = "kafka."
 _TIME_UNITS: Final = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -99,7 +100,8 @@ class Which:
     partitions: tuple[TopicPartition, ...] = ()
 
     def fits(self, topic: str) -> bool:
-        return re.fullmatch(self.pattern, topic) is not None
+        """Our own topics fit no pattern: a query that read the decisions of its sink would never come to rest."""
+        return not topic.startswith(OWN_TOPICS) and re.fullmatch(self.pattern, topic) is not None
 
 
 def _which(texts: Texts) -> Which:

@@ -46,6 +46,7 @@ def test_topics_are_named_fitted_or_assigned() -> None:
     assert parse(subscribe=" a, b ,a,").which.names == ("a", "b")
     pattern = parse(subscribePattern="page-.*").which
     assert [name for name in ("page-views", "homepage-views", "page") if pattern.fits(name)] == ["page-views"]
+    assert [name for name in ("a", "__klamm_spark_decisions") if parse(subscribePattern=".*").which.fits(name)] == ["a"]
     assigned = parse(assign='{"a": [0, 2], "b": [1]}').which.partitions
     assert assigned == (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
 
