@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 
 from klamm.cli.parsing import UsageError
 
@@ -47,21 +48,27 @@ _README = """\
 Clicks on pages, counted in windows of ten seconds. `pipeline.yml` says what is read and written,
 `clicks_by_page.sql` what happens in between.
 
-    klamm start                                     # a broker, in a terminal of its own
-    klamm topic create {topic}
-    klamm pipeline check {folder}                   # is all well?
-    klamm pipeline run {folder}                     # until Ctrl-C; --once: until all is read
+{first}
 
 In another terminal:
 
-    echo '{{"user": "ann", "page": "/home", "at": "'$(date -u +%FT%TZ)'"}}' | klamm produce {topic}
-    klamm consume {result} --from beginning
-    klamm pipeline status {folder}                  # rates, lag and batch times
-    klamm consume {topic}.dead --from beginning     # what could not be parsed
+{then}
 
 A pipeline that was stopped or killed goes on where it was: that stands in `.checkpoints`. Remove that folder to begin
 anew.
 """
+_FIRST = (
+    ("klamm start", "a broker, in a terminal of its own"),
+    ("klamm topic create {topic}", ""),
+    ("klamm pipeline check {folder}", "is all well?"),
+    ("klamm pipeline run {folder}", "until Ctrl-C; with --once until all is read"),
+)
+_THEN = (
+    ("""echo '{{"user": "ann", "page": "/home", "at": "'$(date -u +%FT%TZ)'"}}' | klamm produce {topic}""", ""),
+    ("klamm consume {result} --from beginning", ""),
+    ("klamm pipeline status {folder}", "rates, lag, time of a batch"),
+    ("echo 'no JSON' | klamm produce {topic}", "goes to the topic {topic}.dead"),
+)
 _IGNORE = ".checkpoints/\n"
 
 
@@ -85,9 +92,19 @@ def files(folder: str) -> dict[str, str]:
     """The names and texts of what is in a new pipeline's folder."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.path.basename(os.path.abspath(folder))).strip("-") or "clicks"
     words = {"name": name, "folder": shlex.quote(folder), "topic": "clicks", "result": "clicks-by-page"}
+    words |= {"first": _commands(_FIRST, words), "then": _commands(_THEN, words)}
     return {
         "pipeline.yml": _PIPELINE.format(**words),
         "clicks_by_page.sql": _SQL,
         "README.md": _README.format(**words),
         ".gitignore": _IGNORE,
     }
+
+
+def _commands(lines: Sequence[tuple[str, str]], words: Mapping[str, str]) -> str:
+    """One below the other, with their remarks in a column."""
+    filled = [(command.format(**words), remark.format(**words)) for command, remark in lines]
+    width = max(len(command) for command, remark in filled if remark)
+    return "\n".join(
+        f"    {command.ljust(width)}  # {remark}" if remark else f"    {command}" for command, remark in filled
+    )
