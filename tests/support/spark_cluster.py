@@ -16,7 +16,6 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 import pyspark
 
@@ -39,11 +38,15 @@ class StandaloneCluster:
 
     def __enter__(self) -> StandaloneCluster:
         try:
-            self.url = self._start("master.Master", r"Starting Spark master at (spark://\S+)", "--webui-port", "0")
+            master = self._start("master.Master", "--webui-port", "0")
+            self.url = _await(master, r"Starting Spark master at (spark://\S+)")
+            workers = []
             for number in range(self._workers):
                 folder = self._folder / f"worker-{number}"
                 limits = ["--cores", "1", "--memory", EXECUTOR_HEAP, "--work-dir", str(folder), "--webui-port", "0"]
-                self._start("worker.Worker", "Successfully registered with master", *limits, self.url)
+                workers.append(self._start("worker.Worker", *limits, self.url))
+            for worker in workers:
+                _await(worker, "Successfully registered with master")
         except BaseException:
             self.stop()
             raise
@@ -54,8 +57,7 @@ class StandaloneCluster:
     ) -> None:
         self.stop()
 
-    def _start(self, what: str, ready: str, *arguments: str) -> str:
-        """When it says so, it is ready; what it says then."""
+    def _start(self, what: str, *arguments: str) -> subprocess.Popen[str]:
         home = Path(pyspark.__file__).parent
         command = [str(home / "bin" / "spark-class"), f"{DEPLOY}.{what}", "--host", "127.0.0.1", "--port", "0"]
         environment = {
@@ -79,8 +81,7 @@ class StandaloneCluster:
             start_new_session=True,  # so that its executors can be ended with it
         )
         self._processes.append(process)
-        assert process.stdout is not None
-        return _await(process, process.stdout, ready)
+        return process
 
     def stop(self) -> None:
         for process in reversed(self._processes):
@@ -98,7 +99,10 @@ class StandaloneCluster:
         self._processes.clear()
 
 
-def _await(process: subprocess.Popen[str], output: IO[str], ready: str) -> str:
+def _await(process: subprocess.Popen[str], ready: str) -> str:
+    """When it says so, it is ready; what it says then."""
+    output = process.stdout
+    assert output is not None
     said = []
     watchdog = threading.Timer(START_LIMIT_S, process.kill)
     watchdog.start()
@@ -110,4 +114,4 @@ def _await(process: subprocess.Popen[str], output: IO[str], ready: str) -> str:
                 return found[found.lastindex or 0]
     finally:
         watchdog.cancel()
-    raise AssertionError(f"{process.args} has ended: {''.join(said)[-2000:]}")
+    raise AssertionError(f"{process.args!r} has ended: {''.join(said)[-2000:]}")
