@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 
+def to(topics: Topics, options: dict[str, object]) -> dict[str, str]:
+    return {**topics.options(), **{name: str(value) for name, value in options.items()}}
+
+
 def write(topics: Topics, rows: DataFrame, **options: object) -> None:
-    rows.write.format("klamm").options(**topics.options(**options)).mode("append").save()
+    rows.write.format("klamm").options(**to(topics, options)).mode("append").save()
 
 
 def run(topics: Topics, rows: DataFrame, folder: Path, **options: object) -> StreamingQuery:
     """Copy what is there now, and end."""
-    writer = rows.writeStream.format("klamm").options(**topics.options(**options))
+    writer = rows.writeStream.format("klamm").options(**to(topics, options))
     query = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
     query.awaitTermination()
     return query
