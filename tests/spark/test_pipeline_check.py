@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from klamm.spark.pipelines.check import Checked, check
 from klamm.spark.pipelines.spec import load
@@ -120,10 +123,11 @@ def test_every_mistake_is_told_where_it_stands_and_only_once(spark: SparkSession
     assert not [one for one in spark.catalog.listTables() if one.name == "made_by_check"]
 
 
-def test_a_good_pipeline_is_summed_up_with_the_columns_of_its_outputs(
+def test_a_new_pipeline_is_summed_up_with_its_columns_and_runs(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     from klamm.cli.pipeline_new import files
+    from klamm.spark.pipelines.run import run
 
     for name, text in files(str(tmp_path)).items():
         (tmp_path / name).write_text(text.replace("localhost:9092", topics.bootstrap))
@@ -143,6 +147,12 @@ def test_a_good_pipeline_is_summed_up_with_the_columns_of_its_outputs(
     assert [line.split() for line in summary[-4:]] == [
         ["begins", "timestamp"], ["page", "string"], ["clicks", "bigint"], ["users", "bigint"],
     ]  # fmt: skip
+    clicks = [f'{{"user": "{user}", "page": "/home", "at": "2026-01-31T12:00:0{user}Z"}}' for user in (1, 2, 2)]
+    topics.produce("clicks", [*clicks, "no JSON"])
+    run(load(str(tmp_path)), spark, once=True).wait()
+    (window,) = [json.loads(value) for value in topics.values("clicks-by-page")]
+    assert window == {"begins": "2026-01-31T12:00:00.000Z", "page": "/home", "clicks": 3, "users": 2}
+    assert topics.values("clicks.dead") == ["no JSON"]
 
 
 def test_what_runs_but_is_hardly_meant_is_warned_of(spark: SparkSession, tmp_path: Path) -> None:
@@ -172,3 +182,20 @@ def test_a_setting_that_spark_does_not_take_is_told(spark: SparkSession, tmp_pat
     (tmp_path / "all.sql").write_text("SELECT * FROM views\n")
     (mistake,) = check(load(str(tmp_path)), cluster=False, spark=spark).mistakes
     assert (mistake.line, mistake.column) == (3, 33) and "spark.sql.shuffle.partitions" in mistake.text
+
+
+def test_run_tells_a_mistake_in_the_last_flow_and_starts_none(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    from klamm.spark.pipelines.flows import BadFlow
+    from klamm.spark.pipelines.run import run
+
+    (tmp_path / "pipeline.yml").write_text(
+        f"name: last\nbootstrap: {topics.bootstrap}\ninputs: {{lines: {{topic: {topics.topic(1)}, format: text}}}}\n"
+        "flows:\n  good: {sql: good.sql, output: console}\n  bad: {sql: bad.sql, output: console, mode: complete}\n"
+    )
+    for name in ("good", "bad"):
+        (tmp_path / f"{name}.sql").write_text("SELECT value FROM lines")
+    with pytest.raises(BadFlow, match=r"pipeline.yml:6:46: In complete mode all results are written each time"):
+        run(load(str(tmp_path)), spark)
+    assert not spark.streams.active
