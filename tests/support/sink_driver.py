@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException
 
 import klamm.spark
 
@@ -38,16 +38,16 @@ def main() -> None:
             "maxOffsetsPerTrigger": "100",
             "minPartitions": str(rng.randint(1, 5)),
         }
-        rows = spark.readStream.format("klamm").options(**servers, **options).load().select("key", "value")
-        if rng.random() < 0.3:
-            rows = rows.repartition(rng.randint(1, 3))
-        writer = rows.writeStream.format("klamm").options(**servers, topic="out", checkpointLocation=folder)
-        query = (writer.trigger(availableNow=True) if more else writer).start()
-        print("started", flush=True)
+        tasks = rng.randint(1, 3) if rng.random() < 0.3 else None
         try:
+            rows = spark.readStream.format("klamm").options(**servers, **options).load().select("key", "value")
+            rows = rows if tasks is None else rows.repartition(tasks)
+            writer = rows.writeStream.format("klamm").options(**servers, topic="out", checkpointLocation=folder)
+            query = (writer.trigger(availableNow=True) if more else writer).start()
+            print("started", flush=True)
             query.awaitTermination()
             return
-        except StreamingQueryException as error:
+        except PySparkException as error:  # also of a start whose helper was killed
             print("failed:", str(error).splitlines()[0][:300], flush=True)
 
 
