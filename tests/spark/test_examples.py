@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -183,7 +183,7 @@ def test_top_pages_and_visits_are_what_the_visitors_did(
     board = view.Board()
     for topic in (view.TOP_PAGES, view.SESSIONS, view.DEAD_LETTERS):
         for record in klamm_broker.records(topic):
-            board.take(record)
+            board.take(SimpleNamespace(topic=topic, value=record.value, headers=record.headers))
     assert since(board.minute, "minute_end") == START_S + 100
     assert any(minute["top"][0]["title"] in row for minute in [board.minute] for row in board.screen(80, 50.0))
     assert f"{len(broken)} records were no page views: " in "\n".join(board.screen(80, 50.0))
