@@ -72,6 +72,7 @@ def test_a_write_without_a_name_is_atomic_and_leaves_nothing_behind(spark: Spark
         write(own_topics, bad, topic=topic)
     assert own_topics.values(topic) == []
     write(own_topics, rows.selectExpr("cast(id as string) value"), topic=topic)
+    assert own_topics.admin.list_transactions(states=["Ongoing"]) == []  # nor of tasks that were given up
     assert sorted(map(int, own_topics.values(topic))) == list(range(100))
     assert own_topics.admin.list_groups() == []
     assert TOPIC not in own_topics.admin.list_topics()
