@@ -378,8 +378,7 @@ _TRANSACTIONS = (
         "transaction.two.phase.commit.enable",
         BOOL,
         True,
-        "Let producers prepare a transaction and decide later; such transactions have no time limit. Kafka's is false; "
-        "Spark's exactly-once sink is safe from time-outs with it.",
+        "Let producers prepare a transaction and decide later, without a limit of time (Kafka's is false).",
     ),
 )
 
