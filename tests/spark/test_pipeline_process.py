@@ -155,7 +155,8 @@ def story(topics: Topics, tmp_path: Path) -> Iterator[Story]:
             one.end(signal.SIGKILL)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
 def test_after_kill_9_it_goes_on_as_if_nothing_had_been(story: Story) -> None:
     story.send(300)
     first = story.start()
