@@ -172,8 +172,7 @@ def views(*rows: tuple[int, str, str, int]) -> list[str]:
     return lines(*({"id": id_, "user": user, "page": page, "at": at(second)} for id_, user, page, second in rows))
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_state_survives_a_restart_with_a_transformation_that_was_changed(
     spark: SparkSession, folder: Callable[[str], Folder], topics: Topics
 ) -> None:
