@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -17,6 +18,7 @@ from klamm.core.errors import ErrorCode
 from klamm.spark.options import SinkOptions
 from klamm.testing import Broker
 from support.committed import read_all
+from support.sink_actors import Actor
 
 pytest.importorskip("pyspark")
 
@@ -51,19 +53,23 @@ class Driver(_Writes):
 
     def dies(self) -> None:
         """Another process goes on: it has nothing of what was kept."""
-        from klamm.spark.sink import task, writer
+        from klamm.spark.sink import task
 
-        for kept in (task.admins, task.producers, task.workers, writer.deciders):
+        for kept in (task.admins, task.producers, task.workers):
             for client in kept._spare.values():
                 client.close()
             kept._spare.clear()
 
     def dies_after_deciding(self, *written: Written, batch: int = 0) -> None:
-        decider = Decider(self.options.client, SINK)
-        decider._begin()
-        decider._decide(Decision(batch, tuple(transactions(written))))
-        decider.close()
+        with self.decider() as decider:
+            decider._decide(Decision(batch, tuple(transactions(written))))
         self.dies()
+
+    @contextmanager
+    def decider(self) -> Iterator[Decider]:
+        client = self.options.client
+        with Admin(config=dict(client)) as admin, Decider(admin, client, SINK) as found:
+            yield found
 
     def found(self) -> list[str]:
         return sorted(value.decode() for value in read_all(self.broker.bootstrap, "t")[0])
@@ -155,13 +161,24 @@ def test_an_empty_batch_leaves_nothing_of_tasks_that_failed(driver: Driver, admi
 
 def test_a_driver_that_was_replaced_decides_nothing(driver: Driver) -> None:
     driver.commit(driver.task("a"))
-    other = Decider(driver.options.client, SINK)
-    other.commit(Job(SINK, 1), [Written(Job(SINK, 1))])
-    with pytest.raises(NotDecided, match="Another driver"):
-        driver.commit(driver.task("b", batch=1), batch=1)
-    other.commit(Job(SINK, 1), [driver.task("b", batch=1)])
-    other.close()
+    with driver.decider() as replaced:
+        with driver.decider() as other:
+            other.commit(Job(SINK, 1), [Written(Job(SINK, 1))])
+        with pytest.raises(NotDecided, match="Another driver"):
+            replaced.commit(Job(SINK, 1), [driver.task("b", batch=1)])
+    driver.commit(driver.task("b", batch=1), batch=1)
     assert driver.found() == ["a", "b"]
+
+
+def test_batches_are_committed_by_any_of_several_processes(driver: Driver) -> None:
+    """Spark has a pool of them, and the next commit of a query may be in another one than the last."""
+    processes = [Actor({"kafka.bootstrap.servers": driver.broker.bootstrap, "topic": "t"}) for _ in range(2)]
+    for batch, process in enumerate(processes * 2):
+        process.start("commit", Job(SINK, batch), [driver.task(f"{batch}", batch=batch)])
+        assert process.outcome() is None
+    for process in processes:
+        process.kill()
+    assert driver.found() == ["0", "1", "2", "3"]
 
 
 def test_a_group_that_was_forgotten_costs_no_batch(driver: Driver, admin: Admin) -> None:
@@ -216,14 +233,12 @@ def test_two_sinks_that_take_turns_do_not_abort_each_other(driver: Driver) -> No
 
 
 def test_a_dead_driver_in_the_middle_of_a_decision_keeps_nobody_waiting(driver: Driver, admin: Admin) -> None:
-    decider = Decider(driver.options.client, SINK)
-    decider._begin()
-    producer = decider._producer
-    assert producer is not None
-    producer.begin()
-    where = producer.send(TOPIC, b"{}", key=SINK.encode())
-    producer.send_offsets({(where.topic, where.partition): where.offset}, NAMES.group)
-    driver.commit(driver.task("a"))
+    with driver.decider() as decider:
+        producer = decider._producer
+        producer.begin()
+        where = producer.send(TOPIC, b"{}", key=SINK.encode())
+        producer.send_offsets({(where.topic, where.partition): where.offset}, NAMES.group)
+        driver.commit(driver.task("a"))
     assert driver.found() == ["a"]
     assert open_ones(admin) == []
 

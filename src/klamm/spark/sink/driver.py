@@ -30,25 +30,33 @@ _WAIT_MS: Final = 500
 
 
 class Decider:
-    """For one sink, by whoever commits its batches. Another one for the same sink ends this one's rights."""
+    """For one commit. Entering it takes over the sink: whoever was about to decide no longer can, and what was decided
+    is read. It is not kept for the next batch: Spark commits those of a query in any of several processes."""
 
-    def __init__(self, config: Mapping[str, str], sink: str) -> None:
+    def __init__(self, admin: Admin, config: Mapping[str, str], sink: str) -> None:
         self._names = Names(sink)
+        self._admin = admin
         self._config = dict(config)
-        self._admin = Admin(config=self._config)
-        self._admin.start()
-        self._producer: Producer | None = None
+        self._producer = Producer(config={**config, **_PRODUCER, "transactional.id": self._names.decider})
         self._last: Decision | None = None
 
-    def close(self) -> None:
-        if self._producer is not None:
+    def __enter__(self) -> Decider:
+        self._make_topic()
+        self._producer.start()
+        try:
+            self._producer.init_transactions()
+            self._last = self._read()
+        except BaseException:
             self._producer.close()
-        self._admin.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.close()
 
     def commit(self, job: Job, written: Sequence[Written], *, fail_on_data_loss: bool = True) -> None:
         """When this returns, all rows of the batch are committed, and nothing else of it ever will be."""
         ours = transactions(written)
-        self._begin()
         last = self._last
         is_decided = last is not None and job.batch <= last.batch
         if not is_decided and any(one.is_done for one in written):
@@ -78,21 +86,6 @@ class Decider:
         return sorted(others - before)
 
     # Taking over.
-
-    def _begin(self) -> None:
-        """End what another driver was about to decide, and read what was decided."""
-        if self._producer is not None:
-            return
-        self._make_topic()
-        producer = Producer(config={**self._config, **_PRODUCER, "transactional.id": self._names.decider})
-        producer.start()
-        try:
-            producer.init_transactions()
-            self._last = self._read()
-        except BaseException:
-            producer.close()
-            raise
-        self._producer = producer
 
     def _make_topic(self) -> None:
         if TOPIC in self._admin.list_topics():
@@ -161,7 +154,6 @@ class Decider:
 
     def _decide(self, decision: Decision) -> None:
         producer = self._producer
-        assert producer is not None
         try:
             with producer.transaction():
                 where = producer.send(TOPIC, decision.to_bytes(self._names), key=self._key)
@@ -169,7 +161,6 @@ class Decider:
                 producer.send_offsets({place: Offset(where.offset, metadata=str(decision.batch))}, self._names.group)
         except ProducerFenced as error:
             raise self._replaced() from error
-        self._last = decision
 
     def _replaced(self) -> NotDecided:
         return NotDecided(

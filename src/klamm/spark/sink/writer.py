@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +11,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from klamm.core.env.real import real_env
 from klamm.spark.errors import SparkError
-from klamm.spark.kept import Kept
 from klamm.spark.options import Guarantee, SinkOptions
 from klamm.spark.sink import once
 from klamm.spark.sink.decisions import Names, of_application, of_one_write, of_query
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
-_SINK: Final = "klamm.spark.sink"
-_MAX_DECIDERS: Final = 16
 
 
 @dataclass
@@ -34,24 +31,18 @@ class Message(WriterCommitMessage):
     written: Written
 
 
-def _decider(config: Mapping[str, str]) -> Decider:
-    return Decider({name: value for name, value in config.items() if name != _SINK}, config[_SINK])
-
-
-deciders: Final = Kept(_decider, limit=_MAX_DECIDERS)
-
-
 class _Writes:
     options: SinkOptions
 
     def _commit(self, job: Job, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = [one for one in _written(messages) if one is not None]
-        if job.is_once:
-            with admins.lend(self.options.client) as admin:
+        client = self.options.client
+        with admins.lend(client) as admin:
+            if job.is_once:
                 once.commit(admin, Names(job.sink), transactions(written))
-            return
-        with deciders.lend({**self.options.client, _SINK: job.sink}) as decider:
-            decider.commit(job, written, fail_on_data_loss=self.options.fail_on_data_loss)
+                return
+            with Decider(admin, client, job.sink) as decider:
+                decider.commit(job, written, fail_on_data_loss=self.options.fail_on_data_loss)
 
     def _abort(self, job: Job, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = _written(messages)
