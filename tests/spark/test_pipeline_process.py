@@ -206,4 +206,4 @@ def test_sigterm_is_a_wish_and_no_failure_and_a_mistake_is_a_sentence(story: Sto
     (story.folder.path / "copied.sql").write_text("SELECT m FROM numbers")
     failed = story.start("--once")
     assert failed.end() == 1
-    assert len(failed.lines) <= 2 and "`m`" in failed.lines[0] and "copied.sql" in failed.lines[0], failed.lines
+    assert len(failed.lines) <= 2 and "no column m" in failed.lines[0] and "copied.sql" in failed.lines[0], failed.lines
