@@ -144,7 +144,7 @@ async def test_a_commit_that_was_given_up_while_it_wrote_may_be_called_again(boo
                 async with producer.transaction():
                     await producer.send_many(made, [b"given up"] * 100, partition=0)
         async with producer.transaction():
-            await producer.send(made, b"last", partition=0)
+            await producer.send_many(made, [b"last"], partition=0)
     expected = [b"%d" % number for number in range(3) for _ in range(100)]
     assert (await values(bootstrap, made))[0] == [*expected, b"last"]
 
