@@ -7,19 +7,17 @@ artifacts come without a binding for it, which spares Kafka a little work.
 from __future__ import annotations
 
 import base64
-import os
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import maven
 from brokers import Broken, Broker, free_port, pinned_to
 
 VERSION = "4.3.0"
-ARTIFACTS = ["kafka_2.13", "kafka-tools"]
-CACHE = Path(__file__).resolve().parent.parent / ".cache" / f"kafka-{VERSION}"
-FETCH_TIMEOUT_S = 600
+ARTIFACTS = [("org.apache.kafka", name, VERSION) for name in ("kafka_2.13", "kafka-tools")]
 FORMAT_TIMEOUT_S = 60
 PERF_TIMEOUT_S = 120
 HEAP = ["-Xms1g", "-Xmx1g"]
@@ -34,54 +32,13 @@ FLAGS = [
 SENT = re.compile(r"(\d+)(?: steady state)? records sent, ([0-9.]+) records/sec")
 
 
-class Unavailable(Exception):
-    """There is no Apache Kafka to be had here; the sentence says why."""
-
-
-def pom() -> str:
-    needs = "".join(
-        f"<dependency><groupId>org.apache.kafka</groupId><artifactId>{name}</artifactId>"
-        f"<version>{VERSION}</version></dependency>"
-        for name in ARTIFACTS
-    )
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>klamm</groupId><artifactId>bench</artifactId><version>1</version>"
-        f"<dependencies>{needs}</dependencies></project>\n"
-    )
-
-
 def installation() -> Kafka:
-    """Kafka's jars, fetched by Maven the first time."""
-    java, mvn = shutil.which("java"), shutil.which("mvn")
+    """Kafka's jars, fetched by Maven the first time; `Unavailable` if they or a Java are not to be had."""
+    java = shutil.which("java")
     if java is None:
-        raise Unavailable("there is no Java (17 or newer) on this machine")
-    if not CACHE.exists():
-        if mvn is None:
-            raise Unavailable("there is no Maven (mvn) on this machine to fetch Kafka's jars with")
-        print(f"fetching Apache Kafka {VERSION} with Maven into {CACHE}", flush=True)
-        fetch(mvn)
-    return Kafka(java, f"{CACHE}/*")
-
-
-def fetch(mvn: str) -> None:
-    """All or nothing: the folder gets its name when everything is in it."""
-    work = CACHE.with_name(f"{CACHE.name}.{os.getpid()}")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
-        (work / "pom.xml").write_text(pom())
-        command = [mvn, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        command.append(f"-DoutputDirectory={work / 'jars'}")
-        run = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-        if run.returncode != 0:
-            errors = [line for line in run.stdout.splitlines() if "ERROR" in line]
-            raise Unavailable("Maven cannot fetch Kafka's jars: " + (errors or ["it does not say why"])[0].strip())
-        (work / "jars").rename(CACHE)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"Maven did not fetch Kafka's jars in {FETCH_TIMEOUT_S} s") from None
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        raise maven.Unavailable("there is no Java (17 or newer) on this machine")
+    folder = maven.jars(f"kafka-{VERSION}", f"Apache Kafka {VERSION}", ARTIFACTS)
+    return Kafka(java, f"{folder}/*")
 
 
 class Kafka:

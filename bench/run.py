@@ -26,6 +26,7 @@ import plot
 import versus
 from brokers import Broken
 from harness import BENCH, OUT, Bench
+from maven import Unavailable
 from report import commit, kafka_text, machine, row_text, section_text, today, update
 from sections import SECTIONS
 
@@ -138,7 +139,7 @@ class Run:
         try:
             kafka = apache.installation()
             versions = f"Apache Kafka {apache.VERSION} on {kafka.java_version()}"
-        except apache.Unavailable as reason:
+        except Unavailable as reason:
             kafka, versions = None, f"Klamm alone, no Apache Kafka to compare with: {reason}"
             print(versions, file=sys.stderr, flush=True)
         if "load" in self.bench.tools:

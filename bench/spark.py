@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import connector
-from apache import Unavailable
 from brokers import Broken, Klamm
 from harness import BENCH, SETTINGS, Bench
+from maven import Unavailable
 
 TITLE = "On Spark, next to its own Kafka connector"
 PARTITIONS = 2
