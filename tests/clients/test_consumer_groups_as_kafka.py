@@ -3,15 +3,10 @@ member that joins them while they have members: Kafka takes it, and Klamm does n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from klamm.core.env.real import real_env
-from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
-from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
-from klamm.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm.wire.messages.k44_incremental_alter_configs import (
     AlterableConfig,
@@ -20,7 +15,7 @@ from klamm.wire.messages.k44_incremental_alter_configs import (
 )
 from klamm.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from support.apache_kafka import ApacheKafka
-from support.conversation import Conversation
+from support.conversation import Conversation, Ids, heard_by
 from support.downloads import FETCH_LIMIT_S
 from support.group_requests import (
     beat,
@@ -43,25 +38,14 @@ GROUPS = ("members", "static", "expressions")
 INTERVAL = "consumer.assignment.interval.ms"
 GROUP_RESOURCE = 32
 LOADING = (14, 15, 16)
-Ids = Mapping[str, bytes]
 
 
 async def begin(talk: Conversation) -> Ids:
     """With topics, a coordinator that answers, and groups that are assigned anew at once. The topics' ids."""
-    wanted = [CreatableTopic(name=name, num_partitions=3, replication_factor=1) for name in TOPICS]
-    await talk.ask("one", CreateTopicsRequest(topics=wanted, timeout_ms=10_000))
-    metadata = await talk.until(
-        "one",
-        MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in TOPICS]),
-        lambda answer: all(not t.error_code and all(p.leader_id >= 0 for p in t.partitions) for t in answer.topics),
-    )
-    for topic in metadata.topics:
-        talk.call(topic.topic_id, topic.name)
-    found = FindCoordinatorRequest(key_type=0, coordinator_keys=["nobody"])
-    await talk.until("one", found, lambda answer: not answer.coordinators[0].error_code)
+    ids = await talk.begin(TOPICS)
     await talk.until("one", pulse("nobody", "nobody", 1), lambda answer: answer.error_code not in LOADING)
     await assign_at_once(talk)
-    return {topic.name: topic.topic_id for topic in metadata.topics}
+    return ids
 
 
 async def assign_at_once(talk: Conversation) -> None:
@@ -227,20 +211,8 @@ async def expressions(talk: Conversation, ids: Ids) -> None:
     await talk.tell("described", "watch", describe_consumers(group), 1)
 
 
-async def conversation(bootstrap: str) -> list[tuple[str, object]]:
-    env = real_env()
-    talk = Conversation(bootstrap, env)
-    try:
-        ids = await begin(talk)
-        for part in (mistakes, members, static_members, expressions):
-            await part(talk, ids)
-        return talk.heard
-    finally:
-        await talk.close()
-        env.executor.close()
-
-
 @pytest.mark.timeout(FETCH_LIMIT_S + 300)
 async def test_members_hear_the_same_as_from_apache_kafka(broker: BrokerProcess, apache_kafka: ApacheKafka) -> None:
-    ours, theirs = await conversation(broker.bootstrap), await conversation(apache_kafka.bootstrap)
+    parts = (mistakes, members, static_members, expressions)
+    ours, theirs = [await heard_by(one.bootstrap, begin, *parts) for one in (broker, apache_kafka)]
     assert [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b] == []

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import pytest
 
-from klamm.core.env.real import real_env
 from klamm.core.errors import ErrorCode
-from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
-from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
-from klamm.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from support.apache_kafka import ApacheKafka
-from support.conversation import Conversation
+from support.conversation import Conversation, Ids, heard_by
 from support.downloads import FETCH_LIMIT_S
 from support.group_requests import (
     beat,
@@ -33,25 +28,14 @@ from support.process import BrokerProcess
 
 TOPICS = ("compared-a", "compared-b")
 A, B = TOPICS
-Ids = Mapping[str, bytes]
 
 
 async def begin(talk: Conversation) -> Ids:
     """With topics, and a coordinator that answers. The topics' ids."""
-    wanted = [CreatableTopic(name=name, num_partitions=3, replication_factor=1) for name in TOPICS]
-    await talk.ask("one", CreateTopicsRequest(topics=wanted, timeout_ms=10_000))
-    metadata = await talk.until(
-        "one",
-        MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in TOPICS]),
-        lambda answer: all(not t.error_code and all(p.leader_id >= 0 for p in t.partitions) for t in answer.topics),
-    )
-    for topic in metadata.topics:
-        talk.call(topic.topic_id, topic.name)
-    found = FindCoordinatorRequest(key_type=0, coordinator_keys=["nobody"])
-    await talk.until("one", found, lambda answer: not answer.coordinators[0].error_code)
+    ids = await talk.begin(TOPICS)
     loaded = beat("nobody", "nobody", 1)
     await talk.until("one", loaded, lambda answer: answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID)
-    return {topic.name: topic.topic_id for topic in metadata.topics}
+    return ids
 
 
 async def state(talk: Conversation, group: str, name: str, members: int) -> None:
@@ -246,19 +230,8 @@ async def deletions(talk: Conversation, ids: Ids) -> None:
     await talk.tell("of another kind", "one", delete_offsets("connect", {A: [0]}), 0)
 
 
-async def conversation(bootstrap: str) -> list[tuple[str, object]]:
-    env = real_env()
-    talk = Conversation(bootstrap, env)
-    try:
-        ids = await begin(talk)
-        for part in (every_version, mistakes, a_rebalance, static_members, commits, deletions):
-            await part(talk, ids)
-        return talk.heard
-    finally:
-        await talk.close()
-        env.executor.close()
-
-
 @pytest.mark.timeout(FETCH_LIMIT_S + 300)
 async def test_members_hear_the_same_as_from_apache_kafka(broker: BrokerProcess, apache_kafka: ApacheKafka) -> None:
-    assert await conversation(broker.bootstrap) == await conversation(apache_kafka.bootstrap)
+    parts = (every_version, mistakes, a_rebalance, static_members, commits, deletions)
+    ours, theirs = [await heard_by(one.bootstrap, begin, *parts) for one in (broker, apache_kafka)]
+    assert ours == theirs

@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from klamm.client import ClientConfig, Cluster
 from klamm.core.env import Env
+from klamm.core.env.real import real_env
+from klamm.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.k10_find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.schema import Request, Struct
 
 PAUSE_S = 0.02
 ATTEMPTS = 1000
+
+Ids = Mapping[str, bytes]
+"""Of topics, by their names."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNTOLD = ("throttle_time_ms", "host", "port")
@@ -60,12 +67,23 @@ class Conversation:
             await asyncio.sleep(PAUSE_S)
         raise AssertionError(f"{request} is never answered as expected, but: {answer}")
 
+    async def begin(self, topics: Sequence[str], partitions: int = 3) -> Ids:
+        """With these topics, and a coordinator of groups that is found; it may still be loading."""
+        wanted = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in topics]
+        await self.ask("one", CreateTopicsRequest(topics=wanted, timeout_ms=10_000))
+        metadata = await self.until(
+            "one",
+            MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics]),
+            lambda answer: all(not t.error_code and all(p.leader_id >= 0 for p in t.partitions) for t in answer.topics),
+        )
+        for topic in metadata.topics:
+            self._names[topic.topic_id.hex()] = topic.name
+        found = FindCoordinatorRequest(key_type=0, coordinator_keys=["nobody"])
+        await self.until("one", found, lambda answer: not answer.coordinators[0].error_code)
+        return {topic.name: topic.topic_id for topic in metadata.topics}
+
     def note(self, what: str, answer: object) -> None:
         self.heard.append((what, self._told(answer)))
-
-    def call(self, found: bytes, name: str) -> None:
-        """An id that the broker has made."""
-        self._names[found.hex()] = name
 
     def _told(self, value: Any, field: str = "") -> Any:
         if field in _FOR_PEOPLE:
@@ -81,3 +99,21 @@ class Conversation:
         if isinstance(value, bytes | bytearray | memoryview):
             return self._names.get(bytes(value).hex(), bytes(value))
         return value
+
+
+async def heard_by(
+    bootstrap: str,
+    begin: Callable[[Conversation], Awaitable[Ids]],
+    *parts: Callable[[Conversation, Ids], Awaitable[None]],
+) -> list[tuple[str, object]]:
+    """What a broker says to one part of a conversation after the other."""
+    env = real_env()
+    talk = Conversation(bootstrap, env)
+    try:
+        ids = await begin(talk)
+        for part in parts:
+            await part(talk, ids)
+        return talk.heard
+    finally:
+        await talk.close()
+        env.executor.close()
