@@ -19,7 +19,7 @@ LIMIT_S = 400
 
 
 @pytest.mark.timeout(600)  # five virtual machines start; with nothing else to do, all takes 20 s
-def test_two_executors_of_a_standalone_cluster_read_a_topic_and_write_another_exactly_once(
+def test_executors_of_a_standalone_cluster_write_exactly_once_what_they_read_and_also_what_runs_twice(
     topics: Topics, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
@@ -32,9 +32,9 @@ def test_two_executors_of_a_standalone_cluster_read_a_topic_and_write_another_ex
     try:
         with StandaloneCluster(tmp_path, workers=2) as cluster:
             program = [sys.executable, str(PROGRAM), cluster.url, topics.bootstrap, source, target]
-            done = subprocess.run(
-                [*program, str(tmp_path / "checkpoint")], capture_output=True, text=True, timeout=LIMIT_S, check=False
-            )
+            folder = tmp_path / "application"
+            folder.mkdir()
+            done = subprocess.run([*program, str(folder)], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except NoJava as error:
         unavailable(str(error))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,3 +43,6 @@ def test_two_executors_of_a_standalone_cluster_read_a_topic_and_write_another_ex
     assert sorted((record.key or b"").decode() for record in records) == sorted(keys)
     assert len({record.value for record in records}) == 2  # executors, each with a folder of its own
     assert all(str(tmp_path).encode() in (record.value or b"") for record in records)
+    attempts = {f"batch {batch}, attempt {attempt}" for batch in range(2) for attempt in range(2)}
+    assert attempts <= {path.name for path in folder.iterdir()}
+    assert len(topics.records(target, "read_uncommitted")) > len(keys)

@@ -26,11 +26,21 @@ def test_every_row_is_there_once_after_a_few_kills(start_broker: Callable[..., B
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("master", ["local[2,3]", "local-cluster[2,1,512]"])
-def test_every_row_is_there_once_after_many_kills(
-    master: str, start_broker: Callable[..., BrokerProcess], tmp_path: Path
-) -> None:
-    """On executors of their own, tasks that are slow are also run twice."""
-    killed = Kills(start_broker().bootstrap, tmp_path, SEED, master).run(KILLS)
+def test_every_row_is_there_once_after_many_kills(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    _kill_many(Kills(start_broker().bootstrap, tmp_path, SEED))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_so_it_is_on_a_cluster(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    """Tasks that are slow are also run twice there."""
+    from support.spark_cluster import StandaloneCluster
+
+    with StandaloneCluster(tmp_path, workers=2) as cluster:
+        _kill_many(Kills(start_broker().bootstrap, tmp_path, SEED, cluster))
+
+
+def _kill_many(kills: Kills) -> None:
+    killed = kills.run(KILLS)
     print(f"seed {SEED}: {killed}")
     assert killed.all >= KILLS

@@ -16,10 +16,14 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from klamm import Admin, Producer
 from klamm.admin import NewTopic
 from support.committed import read_all
+
+if TYPE_CHECKING:
+    from support.spark_cluster import StandaloneCluster
 
 PROGRAM = Path(__file__).with_name("sink_driver.py")
 LIMIT_S = 300
@@ -41,7 +45,8 @@ class Killed:
 class Application:
     """One life of the program."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, cluster: StandaloneCluster | None = None) -> None:
+        self._cluster = cluster
         self.process = subprocess.Popen(
             [sys.executable, str(PROGRAM), *arguments],
             stdout=subprocess.PIPE,
@@ -66,7 +71,7 @@ class Application:
         return failed
 
     def python_workers(self) -> list[int]:
-        found = descendants(self.process.pid)
+        found = descendants(self.process.pid, *(self._cluster.pids if self._cluster else ()))
         return [pid for pid in found if b"pyspark" in command(pid) and b"java" not in command(pid).split(b"\0")[0]]
 
     def kill(self) -> None:
@@ -79,16 +84,16 @@ class Application:
         self._reader.join(LIMIT_S)
 
 
-def descendants(root: int) -> list[int]:
+def descendants(*roots: int) -> list[int]:
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
                 parents[int(entry)] = int(Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    found = [root]
+    found = list(roots)
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+    return found[len(roots) :]
 
 
 def command(pid: int) -> bytes:
@@ -99,10 +104,12 @@ def command(pid: int) -> bytes:
 
 
 class Kills:
-    def __init__(self, bootstrap: str, folder: Path, seed: int, master: str = "local[2,3]") -> None:
+    def __init__(self, bootstrap: str, folder: Path, seed: int, cluster: StandaloneCluster | None = None) -> None:
         self.killed = Killed()
         self._rng = random.Random(seed)
         self._bootstrap = bootstrap
+        self._cluster = cluster
+        master = cluster.url if cluster else "local[2,3]"
         self._arguments = (bootstrap, str(folder / "checkpoint"), str(seed), master)
         self._rows = 0
 
@@ -119,7 +126,7 @@ class Kills:
         return self.killed
 
     def _live(self, producer: Producer, kills: int) -> None:
-        application = Application(*self._arguments)
+        application = Application(*self._arguments, cluster=self._cluster)
         try:
             self.killed.failed_queries += application.await_started()
             enough = self.killed.all + kills - 1

@@ -3,7 +3,8 @@
     with StandaloneCluster(tmp_path, workers=2) as cluster:
         cluster.url     # spark://127.0.0.1:34567
 
-Executors are children of the workers. All of them end with the cluster, whatever they do at that moment.
+Executors are children of the workers. All of them end with the cluster, whatever they do at that moment. Each worker
+has a loopback address of its own: Spark runs a slow task a second time only on another host.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ class StandaloneCluster:
 
     def __enter__(self) -> StandaloneCluster:
         try:
-            master = self._start("master.Master", "--webui-port", "0")
+            master = self._start("127.0.0.1", "master.Master", "--webui-port", "0")
             self.url = _await(master, r"Starting Spark master at (spark://\S+)")
             workers = []
             for number in range(self._workers):
                 folder = self._folder / f"worker-{number}"
                 limits = ["--cores", "1", "--memory", EXECUTOR_HEAP, "--work-dir", str(folder), "--webui-port", "0"]
-                workers.append(self._start("worker.Worker", *limits, self.url))
+                workers.append(self._start(f"127.0.0.{number + 2}", "worker.Worker", *limits, self.url))
             for worker in workers:
                 _await(worker, "Successfully registered with master")
         except BaseException:
@@ -57,13 +58,13 @@ class StandaloneCluster:
     ) -> None:
         self.stop()
 
-    def _start(self, what: str, *arguments: str) -> subprocess.Popen[str]:
+    def _start(self, host: str, what: str, *arguments: str) -> subprocess.Popen[str]:
         home = Path(pyspark.__file__).parent
-        command = [str(home / "bin" / "spark-class"), f"{DEPLOY}.{what}", "--host", "127.0.0.1", "--port", "0"]
+        command = [str(home / "bin" / "spark-class"), f"{DEPLOY}.{what}", "--host", host, "--port", "0"]
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": HEAP,
             "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "SPARK_LAUNCHER_OPTS": QUICK,
@@ -82,6 +83,10 @@ class StandaloneCluster:
         )
         self._processes.append(process)
         return process
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
 
     def stop(self) -> None:
         for process in reversed(self._processes):
