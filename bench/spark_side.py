@@ -67,13 +67,14 @@ def cpu_seconds() -> float:
 
 
 def python_bytes() -> int:
-    """Resident memory of all Python processes below this one: of the driver's side, the planner and the workers."""
+    """Memory of all Python processes below this one: of the driver's side, the planner and the workers. What they have
+    in common, because they are forks, counts once."""
     total = 0
     for one in descendants():
         try:
             if one != os.getpid() and "python" in os.readlink(f"/proc/{one}/exe"):
-                with open(f"/proc/{one}/statm") as statm:
-                    total += int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                with open(f"/proc/{one}/smaps_rollup") as sums:
+                    total += sum(int(line.split()[1]) << 10 for line in sums if line.startswith("Pss:"))
         except OSError:
             continue
     return total
