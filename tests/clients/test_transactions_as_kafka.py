@@ -42,6 +42,7 @@ NOT_YET = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
 
 
@@ -68,6 +69,9 @@ class Talk:
         made = await self._cluster.request(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
         self._topic_id = made.topics[0].topic_id
         await self._cluster.metadata([TOPIC])
+        for partition in range(3):  # Kafka names a leader a moment before it leads
+            asked = DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[partition])])
+            await self._until(asked, 0, lambda answer: answer.topics[0].partitions[0])
 
     async def init(self, name: str, timeout_ms: int = 60_000) -> Who | str:
         await self._until(FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4, lambda a: a.coordinators[0])
