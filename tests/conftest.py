@@ -22,7 +22,7 @@ settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("new", deadline=None)
 settings.load_profile("new" if "KLAMM_SOAK_SEEDS" in os.environ else "fixed")
 
-# Tests interrupt programs as Ctrl-C does. What a shell starts in the background ignores that, and so would its children.
+# Tests interrupt programs as Ctrl-C does. What a shell starts in the background ignores that, and so do its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
