@@ -107,7 +107,7 @@ def written(folder: Path) -> Path:
 def test_every_mistake_is_told_where_it_stands_and_only_once(spark: SparkSession, tmp_path: Path) -> None:
     folder = written(tmp_path)
     yaml = (folder / "pipeline.yml").read_text().splitlines()
-    found = check(load(str(folder)), cluster=False, spark=spark)
+    found = check(load(str(folder)), spark, cluster=False)
     told = [str(mistake).removeprefix(f"{folder}/") for mistake in found.mistakes]
     expected = {name: (where, what) for name, (_, _, where, what) in WRONG_SQL.items()} | WRONG_PYTHON
     for name, (where, what) in expected.items():
@@ -131,11 +131,11 @@ def test_a_new_pipeline_is_summed_up_with_its_columns_and_runs(
 
     for name, text in files(str(tmp_path)).items():
         (tmp_path / name).write_text(text.replace("localhost:9092", topics.bootstrap))
-    found: Checked = check(load(str(tmp_path)), spark=spark)
+    found: Checked = check(load(str(tmp_path)), spark)
     (missing,) = found.mistakes
     assert missing.line == 7 and "no topic clicks" in missing.text
     topics.topic(3, name="clicks")
-    found = check(load(str(tmp_path)), spark=spark)
+    found = check(load(str(tmp_path)), spark)
     assert not found.mistakes and not found.warnings
     summary = found.summary()
     assert summary[0].startswith("ok: ")
@@ -163,7 +163,7 @@ def test_what_runs_but_is_hardly_meant_is_warned_of(spark: SparkSession, tmp_pat
     )
     (tmp_path / "keys.sql").write_text("SELECT key, count(*) AS n FROM views GROUP BY key\n")
     (tmp_path / "flows.py").write_text("def again(views):\n    return views.select('value')\n")
-    found = check(load(str(tmp_path)), cluster=False, spark=spark)
+    found = check(load(str(tmp_path)), spark, cluster=False)
     assert not found.mistakes
     assert [(one.line, one.text.split(":")[0]) for one in found.warnings] == [
         (3, "event_time is only looked at for a watermark, and there is none."),
@@ -180,7 +180,7 @@ def test_a_setting_that_spark_does_not_take_is_told(spark: SparkSession, tmp_pat
         "flows: {all: {sql: all.sql, output: console}}\n"
     )
     (tmp_path / "all.sql").write_text("SELECT * FROM views\n")
-    (mistake,) = check(load(str(tmp_path)), cluster=False, spark=spark).mistakes
+    (mistake,) = check(load(str(tmp_path)), spark, cluster=False).mistakes
     assert (mistake.line, mistake.column) == (3, 33) and "spark.sql.shuffle.partitions" in mistake.text
 
 

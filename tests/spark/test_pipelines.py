@@ -128,7 +128,9 @@ from pyspark.sql.streaming import StatefulProcessor
 from names import USER
 
 def once(views: DataFrame) -> DataFrame:
-    return views.dropDuplicatesWithinWatermark(["id"])
+    from names_of_columns import ID
+
+    return views.dropDuplicatesWithinWatermark([ID])
 
 def seen(views: DataFrame) -> DataFrame:
     return views.groupBy(USER).transformWithState(
@@ -182,6 +184,7 @@ def test_state_survives_a_restart_with_a_transformation_that_was_changed(
         declared,
         pages_csv="/x,The X\n/y,The Y\n/z,The Z\n",
         names_py="USER = 'user'\n",
+        names_of_columns_py="ID = 'id'\n",
         flows_py=FLOWS,
         titled_sql="SELECT v.user, p.title FROM views v JOIN pages p ON v.page = p.page WHERE v.user <> 'b'",
         windows_sql=WINDOWS,

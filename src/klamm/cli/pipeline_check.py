@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+import os
+from collections.abc import Iterable, Mapping
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
 
 from klamm.cli.output import remark
-from klamm.cli.parsing import Failed
 from klamm.cli.pipeline_load import load_pipeline
+from klamm.cli.pipeline_session import start_session
+
+if TYPE_CHECKING:
+    from klamm.spark.pipelines.mistakes import Mistake
 
 _WRONG: Final = 2
 
@@ -16,18 +22,34 @@ def run_check(args: argparse.Namespace) -> int:
     pipeline = load_pipeline(args.folder, args.bootstrap)
     if pipeline is None:
         return _WRONG
-    from klamm.client.errors import ClientError
     from klamm.spark.pipelines.check import check
 
-    try:
-        found = check(pipeline, cluster=not args.no_cluster)
-    except ClientError as error:  # no Java, say
-        raise Failed(error.text, error.hint) from None
+    with TemporaryDirectory() as folder:
+        spark = start_session(pipeline, "local[1]", os.path.join(folder, "spark.log"), _of_the_process(pipeline.spark))
+        try:
+            found = check(pipeline, spark, cluster=not args.no_cluster)
+        finally:
+            spark.stop()
     for warning in found.warnings:
         remark(f"{warning.place}: warning: {warning.text}{' ' if warning.hint else ''}{warning.hint}")
-    for mistake in found.mistakes:
-        print(mistake)
-    if found.mistakes:
+    if tell_mistakes(found.mistakes):
         return _WRONG
     print("\n".join(found.summary()))
     return 0
+
+
+def _of_the_process(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those that have to be there before Spark starts. The others are set later, where a bad one can be told."""
+    early = ("spark.sql.extensions", "spark.sql.catalog", "spark.sql.warehouse.dir")
+    return {
+        name: value
+        for name, value in settings.items()
+        if name != "spark.master" and (name.startswith(early) or not name.startswith("spark.sql."))
+    }
+
+
+def tell_mistakes(mistakes: Iterable[Mistake]) -> bool:
+    """A line for each; whether there are any."""
+    lines = "".join(f"{mistake}\n" for mistake in mistakes)
+    print(lines, end="", flush=True)
+    return bool(lines)

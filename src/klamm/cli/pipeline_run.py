@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm.cli.output import plural, remark
 from klamm.cli.parsing import Failed
+from klamm.cli.pipeline_check import tell_mistakes
 from klamm.cli.pipeline_load import load_pipeline
+from klamm.cli.pipeline_session import start_session
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from pyspark.sql import SparkSession
 
+    from klamm.core.env import Lock
     from klamm.spark.pipelines.model import Pipeline
     from klamm.spark.pipelines.run import Running
 
@@ -31,36 +31,56 @@ def run_run(args: argparse.Namespace) -> int:
     pipeline = load_pipeline(args.folder, args.bootstrap, args.checkpoints)
     if pipeline is None:
         return 2
+    from py4j.protocol import Py4JError
+
     from klamm.client.errors import ClientError
-    from klamm.spark.pipelines.run import PipelineFailed
+    from klamm.spark.pipelines.run import PipelineFailed, claim
+    from klamm.spark.pipelines.topics import look_up
 
     signals = Signals()
     log = _log_of(pipeline) if args.log_level == "error" else None
+    more = "" if log is None else f"More is in {os.path.relpath(log)}, or is shown with --log-level debug."
     try:
-        spark = _session(pipeline, args, log)
+        lock = claim(pipeline)  # whoever runs it already has the log, too
+        if tell_mistakes(look_up(pipeline).mistakes):
+            return 2
+        settings = dict(pipeline.spark)
+        master = args.master or settings.pop("spark.master", None)
+        spark = start_session(pipeline, master, log, settings)
         try:
             signals.install()  # Spark has put its own in place
-            return _run(pipeline, spark, signals, args.once)
+            if log is None:
+                spark.sparkContext.setLogLevel(args.log_level.upper())
+            return _run(pipeline, spark, lock, signals, args.once)
         finally:
             spark.stop()
     except PipelineFailed as error:
         if args.log_level == "debug":
             remark(error.details)
-        more = "" if log is None else f"More is in {os.path.relpath(log)}, or is shown with --log-level debug."
-        raise Failed(f"{error.text}", f"{error.hint} {more}".strip()) from None
+        raise Failed(error.text, f"{error.hint} {more}".strip()) from None
     except ClientError as error:
         raise Failed(error.text, error.hint) from None
+    except (Py4JError, ConnectionError) as error:
+        if signals.code == 0 and not signals.is_asked:
+            raise Failed("Spark's Java process does not answer any more: it has ended, or was killed.", more) from error
+        return signals.code
 
 
-def _run(pipeline: Pipeline, spark: SparkSession, signals: Signals, once: bool) -> int:
-    from klamm.spark.pipelines.run import run
+def _run(pipeline: Pipeline, spark: SparkSession, lock: Lock, signals: Signals, once: bool) -> int:
+    from klamm.spark.pipelines.analysis import analyze
+    from klamm.spark.pipelines.queries import quiet
+    from klamm.spark.pipelines.run import prepare
 
-    running = run(pipeline, spark, once=once)
-    what = ", ".join(flow.name for flow, _ in pipeline.outputs)
-    ends = "until all that is there now is read" if once else "until Ctrl-C"
-    remark(f"{pipeline.name} is running ({what}), with {pipeline.bootstrap}, {ends}.")
-    signals.stop_then(running)
-    running.wait()
+    with quiet():
+        if tell_mistakes(analyze(pipeline, spark).mistakes):
+            return 2
+        running = prepare(pipeline, spark, lock, once=once)
+        signals.stop_then(running)
+        running.start()
+        what = ", ".join(flow.name for flow, _ in pipeline.outputs)
+        ends = "until all that is there now is read" if once else "until Ctrl-C"
+        remark(f"{pipeline.name} is running ({what}), with {pipeline.bootstrap}, {ends}.")
+        running.wait()
     _tell(running)
     return signals.code
 
@@ -82,7 +102,7 @@ class Signals:
     def __init__(self) -> None:
         self.code = 0
         self._running: Stops | None = None
-        self._is_asked = False
+        self.is_asked = False
         signal.signal(signal.SIGTERM, _leave)
 
     def install(self) -> None:
@@ -91,7 +111,7 @@ class Signals:
 
     def stop_then(self, running: Stops) -> None:
         self._running = running
-        if self._is_asked:
+        if self.is_asked:
             running.stop()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -99,7 +119,7 @@ class Signals:
             if self.code == _INTERRUPTED:
                 os._exit(_INTERRUPTED)
             self.code = _INTERRUPTED
-        self._is_asked = True
+        self.is_asked = True
         if self._running is not None:
             self._running.stop()
 
@@ -108,48 +128,9 @@ def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _session(pipeline: Pipeline, args: argparse.Namespace, log: str | None) -> SparkSession:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    import klamm.spark
-    from klamm.spark.pipelines.failures import plain
-
-    settings = dict(pipeline.spark)
-    master = args.master or settings.pop("spark.master", None)
-    with errors_into(log):
-        try:
-            spark = klamm.spark.session(pipeline.name, master, **settings)
-        except (PySparkException, Py4JError) as error:
-            where = "" if log is None else f"What it said is in {os.path.relpath(log)}."
-            raise Failed(f"Spark cannot be started: {plain(str(error))}", where) from error
-    if log is None:
-        spark.sparkContext.setLogLevel(args.log_level.upper())
-    return spark
-
-
 def _log_of(pipeline: Pipeline) -> str:
     from klamm.spark.pipelines.status import path_of
 
     folder = os.path.dirname(path_of(pipeline))
     os.makedirs(folder, exist_ok=True)
     return os.path.join(folder, _LOG)
-
-
-@contextmanager
-def errors_into(path: str | None) -> Iterator[None]:
-    """What is started meanwhile has this file for its standard error: Spark's machine, which tells of its workers' ends
-    there with tracebacks that nobody can do anything about."""
-    if path is None:
-        yield
-        return
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(path, "wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -110,7 +111,8 @@ class Watch:
         status = read(self._env.files, self._pipeline)
         if status is None:
             raise Failed(
-                f"{self._pipeline.name} has never run here.", f"Start it: klamm pipeline run {self._args.folder}"
+                f"{self._pipeline.name} has never run here.",
+                f"Start it: klamm pipeline run {shlex.quote(self._args.folder)}",
             )
         now_ms = self._env.clock.time_ms()
         return status.seen(now_ms, os.uname().nodename, _is_there), await self._lags(status)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from klamm.cli.pipeline_run import Signals, errors_into
+from klamm.cli.pipeline_run import Signals
+from klamm.cli.pipeline_session import errors_into
 
 
 class Running:

@@ -17,10 +17,9 @@ from klamm.spark.pipelines import inputs, outputs
 from klamm.spark.pipelines.flows import BadFlow, Views
 from klamm.spark.pipelines.mistakes import Mistake, Place
 from klamm.spark.pipelines.model import RAW_COLUMNS, Flow, Input, Output, Pipeline, Table
-from klamm.spark.pipelines.modes import grows, wrong_mode
-from klamm.spark.pipelines.queries import quiet
+from klamm.spark.pipelines.queries import grows, quiet, wrong_mode
 from klamm.spark.pipelines.run import DEFAULTS
-from klamm.spark.pipelines.spark_said import place_in, sentence
+from klamm.spark.pipelines.said import place_in, sentence
 from klamm.spark.pipelines.yaml_lines import nearest
 from klamm.spark.sink.rows import check as check_rows
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from klamm.client.errors import ClientError
 from klamm.spark.pipelines.analysis import Analysis, analyze
 from klamm.spark.pipelines.mistakes import Mistake
 from klamm.spark.pipelines.model import Flow, Input, Output, Pipeline
 from klamm.spark.pipelines.topics import TopicsFound, look_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
@@ -34,28 +35,17 @@ class Checked:
         return list(_lines(self))
 
 
-def check(pipeline: Pipeline, *, cluster: bool = True, spark: SparkSession | None = None) -> Checked:
-    """With a session of this machine, unless one is given."""
-    topics = look_up(pipeline) if cluster else TopicsFound(asked=False)
-    if spark is not None:
-        return Checked(pipeline, topics, analyze(pipeline, spark))
-    import klamm.spark
+def check(pipeline: Pipeline, spark: SparkSession, *, cluster: bool = True) -> Checked:
+    topics = _topics(pipeline) if cluster else TopicsFound(asked=False)
+    return Checked(pipeline, topics, analyze(pipeline, spark))
 
-    own = klamm.spark.session(pipeline.name, "local[1]", **_of_the_process(pipeline.spark))
+
+def _topics(pipeline: Pipeline) -> TopicsFound:
     try:
-        return Checked(pipeline, topics, analyze(pipeline, own))
-    finally:
-        own.stop()
-
-
-def _of_the_process(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those that have to be there before Spark starts. The others are set later, where a bad one can be told."""
-    early = ("spark.sql.extensions", "spark.sql.catalog", "spark.sql.warehouse.dir")
-    return {
-        name: value
-        for name, value in settings.items()
-        if name != "spark.master" and (name.startswith(early) or not name.startswith("spark.sql."))
-    }
+        return look_up(pipeline)
+    except ClientError as error:
+        hint = f"{error.hint} Or leave the cluster out: --no-cluster.".strip()
+        return TopicsFound([Mistake(pipeline.at("bootstrap"), error.text, hint)], asked=False)
 
 
 def _remarks(pipeline: Pipeline) -> Iterator[Mistake]:

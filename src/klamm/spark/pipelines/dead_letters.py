@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 
 from klamm.spark.pipelines.inputs import read
-from klamm.spark.pipelines.parsing import BAD, parsed
-from klamm.spark.pipelines.reasons import reason
+from klamm.spark.pipelines.parsing import BAD, parsed, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -23,10 +23,10 @@ from klamm.spark.pipelines.code import Views as Names
 from klamm.spark.pipelines.mistakes import Mistake
 from klamm.spark.pipelines.model import Flow, Input, Pipeline, Python, Sql, Table
 from klamm.spark.pipelines.queries import NoSelect, quiet, views_named
-from klamm.spark.pipelines.spark_said import in_python, in_sql
+from klamm.spark.pipelines.said import in_python, in_sql
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -96,7 +96,7 @@ class Views:
     def _python(self, flow: Flow, code: Python) -> DataFrame:
         given = {name: self._spark if name == SPARK else self.frame(name) for name in code.arguments}
         try:
-            made = load_function(code)(**given)
+            made = call(code, given)
         except BadFlow:
             raise
         except (Exception, SystemExit) as error:  # it is somebody's own code
@@ -112,30 +112,35 @@ def _is_named(name: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def load_function(code: Python) -> Callable[..., object]:
-    function = getattr(_module(code.file), code.function, None)
-    if not callable(function):
-        raise BadFlow(Mistake(code.place, f"There is no function {code.function} in this file."))
-    found: Callable[..., object] = function
-    return found
-
-
-def _module(file: str) -> ModuleType:
-    """The file, run anew, with its folder to import from. It and what it imports from there go to the workers by value:
-    they need not have these files."""
-    folder, _, name = file.rpartition("/")
-    before = set(sys.modules)
-    spec = importlib.util.spec_from_file_location(name.removesuffix(".py"), file)
+def call(code: Python, given: Mapping[str, object]) -> object:
+    """What the function of this file makes of these views. The file is run anew, with its folder to import from. It and
+    what it imports from there go to the workers by value: they need not have these files."""
+    folder, _, name = code.file.rpartition("/")
+    spec = importlib.util.spec_from_file_location(name.removesuffix(".py"), code.file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    before = dict(sys.modules)
     sys.path.insert(0, folder)
     try:
         sys.modules[module.__name__] = module
         spec.loader.exec_module(module)
+        _send_by_value(folder, before)  # now: Spark may ask for it while the function is called
+        function = getattr(module, code.function, None)
+        if not callable(function):
+            raise BadFlow(Mistake(code.place, f"There is no function {code.function} in this file."))
+        return function(**given)
     finally:
         sys.path.remove(folder)
-    for one in [sys.modules[other] for other in {module.__name__} | (sys.modules.keys() - before)]:
-        if (getattr(one, "__file__", None) or "").startswith(f"{folder}/"):
-            cloudpickle.register_pickle_by_value(one)  # type: ignore[no-untyped-call]
-            del sys.modules[one.__name__]
-    return module
+        for one in _send_by_value(folder, before):  # also what the function itself has imported
+            del sys.modules[one]
+            if one in before:
+                sys.modules[one] = before[one]
+
+
+def _send_by_value(folder: str, before: Mapping[str, ModuleType]) -> list[str]:
+    """The names of modules of this folder that were not there before."""
+    new = [name for name, one in list(sys.modules.items()) if before.get(name) is not one]
+    found = [name for name in new if (getattr(sys.modules[name], "__file__", None) or "").startswith(f"{folder}/")]
+    for name in found:
+        cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+    return found

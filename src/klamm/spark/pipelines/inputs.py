@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
-from klamm.spark.pipelines.parsing import BAD, PARSED, parsed, schema_of
-from klamm.spark.pipelines.reasons import reason
+from klamm.spark.pipelines.parsing import BAD, PARSED, parsed, reason, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from klamm.spark.errors import SparkError
 from klamm.spark.pipelines.model import Output
+from klamm.spark.pipelines.said import plain
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -94,6 +97,10 @@ def _write_batch(options: dict[str, str], name: str) -> Callable[[DataFrame, int
             if query is None:
                 raise BadOutput("Spark does not say which query this is.", "Use deliveryGuarantee=at-least-once.")
             given = {**options, "txnAppId": f"{name}-{query}", "txnVersion": str(number)}
-        batch.write.format("klamm").mode("append").options(**given).save()
+        try:
+            batch.write.format("klamm").mode("append").options(**given).save()
+        except (PySparkException, Py4JError) as error:
+            # With all traces in it, it would be too long for the expression by which Spark tells a failure from a stop.
+            raise BadOutput(plain(str(error))) from None
 
     return write

@@ -23,10 +23,10 @@ import klamm.spark
 from klamm.core.env.real import real_env
 from klamm.spark.errors import SparkError
 from klamm.spark.pipelines import dead_letters, outputs, status
-from klamm.spark.pipelines.failures import hint_for, innermost, plain
 from klamm.spark.pipelines.flows import BadFlow, Views
 from klamm.spark.pipelines.model import Flow, Input, Output, Pipeline
-from klamm.spark.pipelines.modes import wrong_mode
+from klamm.spark.pipelines.queries import wrong_mode
+from klamm.spark.pipelines.said import hint_for, innermost, plain
 from klamm.spark.pipelines.status import Meter, State, Status
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ _POLL_S: Final = 0.05
 _TRIES: Final = 5
 """So often in a row a query is started again that failed because a Python process was not there in time. It goes on
 from its checkpoint; a busy machine is no reason to end a pipeline."""
+_NO_WATERMARK_YET: Final = "1970-01-01T00:00:00.000Z"
 _INITIALIZING: Final = "Initializing"
 _NO_WORKER: Final = "Timed out while waiting for the Python worker to connect back"
 _HEARING_S: Final = 5.0
@@ -87,10 +88,16 @@ class Planned:
 
 
 def run(pipeline: Pipeline, spark: SparkSession, *, once: bool = False) -> Running:
-    """Start it; see `Running`. `once`: the queries end when they have read what is there now.
+    """Start it; see `Running`. `once`: the queries end when they have read what is there now."""
+    running = prepare(pipeline, spark, claim(pipeline), once=once)
+    running.start()
+    return running
+
+
+def prepare(pipeline: Pipeline, spark: SparkSession, lock: Lock, *, once: bool = False) -> Running:
+    """All but the start, for those who want to be able to stop it in the midst of that.
 
     The queries are in a session of their own: views and settings of a pipeline are nobody else's."""
-    lock = _lock(pipeline)
     try:
         session = spark.newSession()
         klamm.spark.register(session)
@@ -99,12 +106,11 @@ def run(pipeline: Pipeline, spark: SparkSession, *, once: bool = False) -> Runni
                 session.conf.set(name, value)
         return Running(pipeline, session, plan(pipeline, session, once=once), lock)
     except BaseException:
-        if lock is not None:
-            lock.release()
+        lock.release()
         raise
 
 
-def _lock(pipeline: Pipeline) -> Lock | None:
+def claim(pipeline: Pipeline) -> Lock:
     """Two processes on one checkpoint would be in each other's way; Spark only finds out when both write."""
     files = real_env().files
     path = status.path_of(pipeline)
@@ -158,12 +164,10 @@ def _observed(rows: DataFrame) -> DataFrame:
 
 
 class Running:
-    """A pipeline's queries, from `run` to their end. Whoever has it calls `wait`, in one thread; `stop` may come from
-    anywhere, a signal handler too."""
+    """A pipeline's queries, from their start to their end. Whoever has it calls `start` and `wait`, in one thread;
+    `stop` may come from anywhere, a signal handler too."""
 
-    def __init__(
-        self, pipeline: Pipeline, spark: SparkSession, planned: list[Planned], lock: Lock | None = None
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, planned: list[Planned], lock: Lock) -> None:
         self.pipeline = pipeline
         self.queries: dict[str, StreamingQuery] = {}
         self._planned = {one.meter.group: one for one in planned}
@@ -174,12 +178,18 @@ class Running:
         self._woken = threading.Event()
         self._is_stopping = False
         self._heard: set[str] = set()
+        self._names: dict[str, str] = {}  # of the queries, by their runs
         self._failures: Counter[str] = Counter()
         self._listener = _Listener(self)
-        spark.streams.addListener(self._listener)
+
+    def start(self) -> None:
+        """One after the other; none any more once somebody has called `stop`."""
+        self._write("starting")
+        self._spark.streams.addListener(self._listener)
         with self._ending_on_error():
             for name, one in self._planned.items():
-                self.queries[name] = self._start(one)
+                if not self._is_stopping:
+                    self.queries[name] = self._start(one)
             self._write("running")
 
     @contextmanager
@@ -230,16 +240,21 @@ class Running:
         return len(ended) < len(self.queries)
 
     def _end(self, state: State) -> None:
-        for name, query in self.queries.items():
-            if query.isActive:
+        try:
+            self._stop_queries()
+        finally:  # also if there is no Spark any more
+            self._write(state)
+            self._lock.release()
+
+    def _stop_queries(self) -> None:
+        for name, one in self._planned.items():
+            query = self.queries.get(name)
+            if query is None or query.isActive:
+                one.meter.state = "stopped"
+            if query is not None:
                 query.stop()
-                self._planned[name].meter.state = "stopped"
         self._hear_all()
         self._spark.streams.removeListener(self._listener)
-        self._write(state)
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
     def _hear_all(self) -> None:
         """Spark tells of batches some time after they are done; of the end of a query after all of its batches."""
@@ -256,6 +271,15 @@ class Running:
         if one is not None:
             self._failures.pop(one.meter.group, None)
             one.meter.add(self._env.clock.monotonic(), *_figures(progress))
+
+    def started(self, run_id: str, name: str) -> None:
+        self._names[run_id] = name
+
+    def idle(self, run_id: str) -> None:
+        """There is nothing to read: of that Spark tells in another way."""
+        one = self._planned.get(self._names.get(run_id, ""))
+        if one is not None:
+            one.meter.is_up()
 
     def ended(self, run_id: str) -> None:
         self._heard.add(run_id)
@@ -286,13 +310,13 @@ class _Listener(StreamingQueryListener):
         self._running = running
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's names)
-        pass
+        self._running.started(str(event.runId), event.name or "")
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         self._running.progressed(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        pass
+        self._running.idle(str(event.runId))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         self._running.ended(str(event.runId))
@@ -302,12 +326,13 @@ def _figures(progress: StreamingQueryProgress) -> tuple[int, int, Mapping[str, A
     observed = progress.observedMetrics.get(_OBSERVED)
     rows_out = int(observed["rows"]) if observed is not None else max(0, progress.sink.numOutputRows)
     states = [one.numRowsTotal for one in progress.stateOperators]
+    watermark = progress.eventTime.get("watermark")
     last = {
         "batch": progress.batchId,
         "batch_ms": progress.durationMs.get("triggerExecution"),
         "batch_rows": progress.numInputRows,
         "state_rows": sum(states) if states else None,
-        "watermark": progress.eventTime.get("watermark"),
+        "watermark": None if watermark == _NO_WATERMARK_YET else watermark,
     }
     return progress.numInputRows, rows_out, last
 

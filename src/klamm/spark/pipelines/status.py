@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -24,6 +25,7 @@ WINDOW_S: Final = 10.0
 STALE_MS: Final = 30_000
 """A status that is older, and says that it runs, is of a process that has died or hangs."""
 _VERSION: Final = 1
+_ALIVE: Final[tuple[State, ...]] = ("starting", "running")
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,9 @@ class Status:
     def seen(self, now_ms: int, host: str, is_there: Callable[[int], bool]) -> Status:
         """As somebody finds it who looks now, on this host: a process that has died has not written so."""
         is_dead = host == self.host and not is_there(self.pid)
-        if self.state != "running" or not (is_dead or now_ms - self.at_ms > STALE_MS):
+        if self.state not in _ALIVE or not (is_dead or now_ms - self.at_ms > STALE_MS):
             return self
-        alive = ("starting", "running")
-        queries = tuple(replace(one, state="dead") if one.state in alive else one for one in self.queries)
+        queries = tuple(replace(one, state="dead") if one.state in _ALIVE else one for one in self.queries)
         return replace(self, state="dead", queries=queries)
 
 
@@ -91,16 +92,17 @@ def is_local(folder: str) -> bool:
 
 
 def read(files: Files, pipeline: Pipeline) -> Status | None:
-    """None: it has never run here."""
+    """None: it has never run here, or was run by a Klamm that wrote something else."""
     try:
         return Status.from_bytes(files.read(path_of(pipeline)))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
 @dataclass
 class Meter:
-    """The figures of one query, as its batches end. Bounded by the batches that end within the window."""
+    """The figures of one query, as its batches end. Bounded by the batches that end within the window. One thread tells
+    of batches while another asks for figures."""
 
     name: str
     group: str
@@ -112,24 +114,34 @@ class Meter:
     _last: Mapping[str, Any] = field(default_factory=dict)
     _began_s: float | None = None
     _recent: deque[tuple[float, int, int]] = field(default_factory=deque)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, now_s: float, rows_in: int, rows_out: int, last: Mapping[str, Any]) -> None:
         """A batch has ended; `last` has the fields of QueryStatus that are of the last batch."""
-        if self._began_s is None:
-            self._began_s = now_s
-        self.rows_in += rows_in
-        self.rows_out += rows_out
-        self._last = last
+        with self._lock:
+            if self._began_s is None:
+                self._began_s = now_s
+            self.rows_in += rows_in
+            self.rows_out += rows_out
+            self._last = last
+            self._recent.append((now_s, rows_in, rows_out))
+            self._forget(now_s)
+        self.is_up()
+
+    def is_up(self) -> None:
+        """It has read what there is, be it nothing."""
         if self.state == "starting":
             self.state = "running"
-        self._recent.append((now_s, rows_in, rows_out))
-        self._forget(now_s)
 
     def _forget(self, now_s: float) -> None:
         while self._recent and self._recent[0][0] <= now_s - WINDOW_S:
             self._recent.popleft()
 
     def figures(self, now_s: float) -> QueryStatus:
+        with self._lock:
+            return self._figures(now_s)
+
+    def _figures(self, now_s: float) -> QueryStatus:
         self._forget(now_s)
         span_s = WINDOW_S if self._began_s is None else min(WINDOW_S, max(1.0, now_s - self._began_s))
         return QueryStatus(

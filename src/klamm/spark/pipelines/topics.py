@@ -11,7 +11,7 @@ from typing import Final
 from klamm.admin import Resource
 from klamm.blocking import Admin
 from klamm.client.config import ClientConfig
-from klamm.client.errors import ClientError, ConfigError
+from klamm.client.errors import ConfigError
 from klamm.spark.options import Which
 from klamm.spark.pipelines.mistakes import Mistake, Place
 from klamm.spark.pipelines.model import Pipeline
@@ -39,6 +39,7 @@ class _Cluster:
 
 
 def look_up(pipeline: Pipeline) -> TopicsFound:
+    """`ClientError` if the cluster does not answer."""
     found = TopicsFound()
     try:
         unknown = ClientConfig.from_mapping(pipeline.client).warnings
@@ -47,10 +48,6 @@ def look_up(pipeline: Pipeline) -> TopicsFound:
     except ConfigError as error:
         found.asked = False
         found.mistakes.append(Mistake(pipeline.at("kafka"), error.text, error.hint))
-    except ClientError as error:
-        found.asked = False
-        hint = f"{error.hint} Or leave the cluster out: --no-cluster.".strip()
-        found.mistakes.append(Mistake(pipeline.at("bootstrap"), error.text, hint))
     else:
         _compare(pipeline, cluster, found)
     return found

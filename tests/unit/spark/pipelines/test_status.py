@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from dataclasses import replace
+
 from klamm.cli.pipeline_status import as_json, as_lines
 from klamm.spark.pipelines.status import STALE_MS, WINDOW_S, Meter, QueryStatus, Status
 
@@ -39,6 +43,31 @@ def test_a_process_that_is_gone_or_silent_is_dead() -> None:
         found.seen(1001 + STALE_MS, "elsewhere", lambda pid: True),
     ):
         assert dead.state == "dead" and [one.state for one in dead.queries] == ["dead", "done"]
+    starts = replace(found, state="starting")
+    assert starts.seen(2000, "here", lambda pid: False).state == "dead"
+    assert replace(found, state="stopped").seen(1001 + STALE_MS, "here", lambda pid: False).state == "stopped"
+
+
+def test_a_query_with_nothing_to_read_is_up_all_the_same() -> None:
+    meter = Meter("good", "shop.good")
+    assert meter.figures(100.0).state == "starting"
+    meter.is_up()
+    assert meter.figures(100.0).state == "running"
+
+
+def test_figures_can_be_asked_for_while_batches_end() -> None:
+    meter = Meter("good", "shop.good")
+    others = threading.Thread(target=lambda: [meter.add(i / 1000, 1, 1, LAST) for i in range(20_000)])
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        others.start()
+        while others.is_alive():
+            meter.figures(0.0)
+    finally:
+        sys.setswitchinterval(before)
+        others.join()
+    assert meter.figures(20.0).rows_in == 20_000
 
 
 def test_a_table_has_a_line_for_each_query_and_its_error_below() -> None:

@@ -1,7 +1,8 @@
-"""What Spark says of a flow, for the person who wrote it: where it stands in their file, what is wrong, what to do.
+"""What Spark says, for the person who wrote a pipeline: where it stands in their file, what is wrong, what to do. Pure.
 
-Spark's errors have a condition, its parameters, and a line and position in the text that it was given. The commonest
-conditions get a sentence of their own here; the others keep Spark's, without what only its developers need.
+Of a flow that it does not take: its errors have a condition, its parameters, and a line and position in the text that
+it was given. The commonest conditions get a sentence of their own; the others keep Spark's, without what only its
+developers need. Of a query that has failed: the innermost message, without the traces of Java and Python.
 """
 
 from __future__ import annotations
@@ -19,9 +20,26 @@ from klamm.spark.pipelines.yaml_lines import nearest
 _LIMIT: Final = 600
 """So many characters of a message at most: some have whole query plans in them."""
 _AT: Final = re.compile(r"[;(]\s*line (\d+),? pos (\d+)")
-_REST: Final = re.compile(r"\n\n== |;\s*line \d+ pos \d+|\s*\(line \d+, pos \d+\)|;\s*\n|\s*JVM stacktrace:", re.DOTALL)
+_REST: Final = re.compile(
+    r"\n\n== |;\s*line \d+ pos \d+|\s*\(line \d+, pos \d+\)|;\s*\n"
+    r"|\s*(?:JVM|Driver) stacktrace:|\n=== Streaming Query|\n\s*at [\w$.]+[(/]",
+    re.DOTALL,
+)
+"""Where that begins which is for nobody: places, plans, traces of Java."""
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w{5}")
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
+_CAUSE: Final = "\nCaused by: "
+_PYTHON_ERROR: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: (.*))?$")
+_JAVA_ERROR: Final = re.compile(r"^(?:[a-z_][\w$]*\.)+[A-Z][\w$]*: ")
+_JAVA_FRAME: Final = re.compile(r"^\s*at [\w$.]+[(/]")
+_OTHER_STATE: Final = (
+    "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE]",
+    "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]",
+    "[STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE]",
+    "[STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION]",
+    "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA]",
+)
 
 
 class Said(Protocol):
@@ -105,11 +123,48 @@ def _near_function(name: str) -> str:
     return found if found.startswith("Did") else ""
 
 
+def innermost(messages: list[str]) -> str:
+    """Of a chain of causes, the outermost first: the deepest one that says something."""
+    for message in reversed(messages):
+        if told := plain(message):
+            return told
+    return "Spark does not say why."
+
+
+def hint_for(messages: list[str], checkpoint: str) -> str:
+    """What to do about it, where that is known."""
+    if any(condition in message for message in messages for condition in _OTHER_STATE):
+        return (
+            f"What the query remembers, in {checkpoint}, does not fit what it does now. Change that back, or remove "
+            "this folder to begin anew."
+        )
+    return ""
+
+
 def plain(text: str) -> str:
-    """A message of Spark's as one line, without condition, plan and trace."""
-    text = text.strip()
-    end = _REST.search(text)
-    text = _SQLSTATE.sub("", _CONDITION.sub("", text[: end.start()] if end else text))
-    text = " ".join(text.split())
-    text = text if len(text) <= _LIMIT else f"{text[: _LIMIT - 4]} ..."
-    return text if not text or text[-1] in ".!?" else f"{text}."
+    """A message as one line, without condition, plan and traces; of several errors the one that caused the others."""
+    text = text.replace("\r", "").strip()
+    told = _of_traceback(text.rpartition(_TRACEBACK)[2].split("\n")) if _TRACEBACK in text else ""
+    if not told:
+        told = text.rpartition(_CAUSE)[2]
+        end = _REST.search(told)
+        told = told[: end.start()] if end else told
+    told = _SQLSTATE.sub("", _CONDITION.sub("", _JAVA_ERROR.sub("", told)))
+    told = " ".join(told.split())
+    told = told if len(told) <= _LIMIT else f"{told[: _LIMIT - 4]} ..."
+    return told if not told or told[-1] in ".!?" else f"{told}."
+
+
+def _of_traceback(lines: list[str]) -> str:
+    """The first line that is not indented says which error it was; what follows up to an empty line belongs to it."""
+    for i, line in enumerate(lines):
+        found = _PYTHON_ERROR.match(line)
+        if found is None or line.startswith((" ", "\t")):
+            continue
+        more = []
+        for other in lines[i + 1 :]:
+            if not other.strip() or _JAVA_FRAME.match(other):
+                break
+            more.append(other.strip())
+        return " ".join([found[1] or line, *more])
+    return ""
