@@ -17,22 +17,20 @@ if TYPE_CHECKING:
     from klamm.spark.pipelines.model import Input, Pipeline, Table
 
 
-def read(spark: SparkSession, pipeline: Pipeline, one: Input, group: str, *, headers: bool = False) -> DataFrame:
-    """The records as they are. `group` is where the progress of the query that reads them is shown."""
+def source_options(pipeline: Pipeline, one: Input, group: str) -> dict[str, str]:
+    """Of the source. `group` is where the progress of the query that reads is shown."""
     options = {f"kafka.{name}": value for name, value in pipeline.client.items()}
     options |= {"kafka.group.id": group, "startingOffsets": one.starting, **one.options}
-    if headers:
-        options["includeHeaders"] = "true"
     if one.topic is not None:
         options["subscribe"] = one.topic
     elif one.pattern is not None:
         options["subscribePattern"] = one.pattern
-    return spark.readStream.format("klamm").options(**options).load()
+    return options
 
 
 def view(spark: SparkSession, pipeline: Pipeline, one: Input, group: str) -> DataFrame:
     """What flows see under the input's name."""
-    return rows(read(spark, pipeline, one, group), one)
+    return rows(spark.readStream.format("klamm").options(**source_options(pipeline, one, group)).load(), one)
 
 
 def rows(records: DataFrame, one: Input) -> DataFrame:
