@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +132,56 @@ def test_a_stream_is_copied_once_over_restarts_in_any_number_of_tasks(
 
 def pairs(topics: Topics, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     return sorted((record.key, record.value) for record in topics.records(topic))
+
+
+def test_a_query_that_is_stopped_in_the_middle_of_a_batch_is_in_nobodys_way(
+    spark: SparkSession, own_topics: Topics, tmp_path: Path
+) -> None:
+    source, sink = own_topics.topic(), own_topics.topic()
+    values = [str(n) for n in range(25_000)]  # a task is given 10,000 at a time
+    own_topics.produce(source, values)
+    stays = tmp_path / "stays"
+    stays.touch()
+    folder = str(stays)
+
+    def slow(batches: Any) -> Any:
+        import os
+        import time
+
+        yield from batches
+        while os.path.exists(folder):
+            time.sleep(0.1)
+
+    def start() -> StreamingQuery:
+        rows = own_topics.stream(spark, source, startingOffsets="earliest").select("value")
+        writer = rows.mapInArrow(slow, rows.schema).writeStream.format("klamm").options(**own_topics.options())
+        return writer.option("topic", sink).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    query = start()
+    wait_for(lambda: open_in(own_topics) and written_to(own_topics, sink))
+    query.stop()
+    wait_for(lambda: not open_in(own_topics))
+    assert own_topics.values(sink) == []
+    stays.unlink()
+    query = start()
+    query.processAllAvailable()
+    query.stop()
+    assert own_topics.values(sink) == values
+
+
+def open_in(topics: Topics) -> list[object]:
+    return [one for one in topics.admin.list_transactions(states=["Ongoing"]) if "/task/" in one.transactional_id]
+
+
+def written_to(topics: Topics, topic: str) -> int:
+    return topics.admin.list_offsets({(topic, 0): -1}, read_committed=False)[topic, 0].offset
+
+
+def wait_for(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.1)
 
 
 def test_at_least_once_makes_no_transactions(spark: SparkSession, own_topics: Topics, tmp_path: Path) -> None:

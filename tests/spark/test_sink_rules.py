@@ -23,8 +23,8 @@ from support.sink_actors import Actor
 pytest.importorskip("pyspark")
 
 from klamm.spark.sink.decisions import TOPIC, Decision, Names, of_application, of_one_write
-from klamm.spark.sink.driver import Decider, transactions
-from klamm.spark.sink.ends import HalfDone, NotDecided, check_open
+from klamm.spark.sink.driver import Decider, give_up, transactions
+from klamm.spark.sink.ends import HalfDone, NotDecided, abort_all, check_open
 from klamm.spark.sink.task import Job, Written, write
 from klamm.spark.sink.writer import Message, _Writes
 
@@ -375,3 +375,74 @@ def test_an_end_that_is_refused_for_a_while_is_tried_again(driver: Driver, klamm
     klamm_broker.fail("EndTxn", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=3)
     driver.commit(written)
     assert driver.found() == ["a"]
+
+
+# Two drivers, and runs that are given up.
+
+
+def test_what_a_decision_has_voided_counts_for_nobody(driver: Driver, admin: Admin) -> None:
+    """A driver that was thought dead decides about a batch without rows, and aborts what it saw open before; but not at
+    once. Meanwhile the other one, which is further, is about to count just that."""
+    driver.commit(driver.task("a"))
+    with driver.decider() as replaced:
+        next_ones = driver.task("c", batch=2)
+        void = replaced._finish_last(set())
+        replaced._decide(Decision(1, (), tuple(void)))
+        with pytest.raises(NotDecided, match="given up by another driver"):
+            driver.commit(next_ones, batch=2)
+        abort_all(admin, void)
+    driver.commit(driver.task("c", batch=2), batch=2)
+    assert driver.found() == ["a", "c"]
+    assert open_ones(admin) == []
+
+
+def test_a_decision_says_all_that_it_aborts(driver: Driver, admin: Admin) -> None:
+    lost = driver.task("a")
+    driver.commit(driver.task("a"))
+    with driver.decider() as decider:
+        assert decider._last is not None
+        assert decider._last.void == tuple(transactions([lost]))
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_what_tasks_have_open_is_ended_when_their_run_is_given_up(batch: int, driver: Driver, admin: Admin) -> None:
+    """They were stopped, and have told nobody of it. What another run has open is not touched."""
+    if batch:
+        driver.commit(driver.task("a", job=Job(SINK, 0, run="r1")), batch=0)
+    driver.task("b", job=Job(SINK, batch, run="r1"))
+    other = driver.task("x", job=Job(SINK, batch, run="r3"))
+    give_up(driver.options.client, SINK, "r1", are_at_work=False)
+    assert open_ones(admin) == [one.transactional_id for one in transactions([other])]
+    abort_all(admin, transactions([other]))
+    driver.commit(driver.task("b", job=Job(SINK, batch, run="r2")), batch=batch)
+    assert driver.found() == ["a", "b"][1 - batch :]
+
+
+def test_who_was_about_to_commit_what_is_given_up_cannot(driver: Driver, admin: Admin) -> None:
+    job = Job(SINK, 0, run="r1")
+    written = driver.task("a", job=job)
+    with driver.decider() as decider:
+        give_up(driver.options.client, SINK, "r1", are_at_work=False)
+        with pytest.raises(NotDecided):
+            decider.commit(job, [written])
+    with pytest.raises(NotDecided):
+        driver.commit(written, job=job)
+    assert driver.found() == []
+
+
+def test_what_was_decided_is_not_given_up_but_committed(driver: Driver) -> None:
+    written = driver.task("a", job=Job(SINK, 0, run="r1"))
+    driver.dies_after_deciding(written)
+    give_up(driver.options.client, SINK, "r1", are_at_work=False)
+    assert driver.found() == ["a"]
+    driver.commit(driver.task("a"))
+    assert driver.found() == ["a"]
+
+
+def test_what_was_decided_before_is_not_given_up_with_the_next_batch(driver: Driver, admin: Admin) -> None:
+    driver.dies_after_deciding(driver.task("a", job=Job(SINK, 0, run="r1")))
+    driver.task("b", job=Job(SINK, 1, run="r1"))
+    give_up(driver.options.client, SINK, "r1", are_at_work=False)
+    driver.commit(driver.task("b", batch=1), batch=1)
+    assert driver.found() == ["a", "b"]
+    assert open_ones(admin) == []

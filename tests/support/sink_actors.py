@@ -45,8 +45,8 @@ class Actor:
         self.is_stopped = False
 
     def start(self, what: str, *args: Any, stop_at: tuple[int, bool] | None = None) -> None:
-        """`write(job, rows)`, `commit(job, written)` or `abort(job, written)`. `stop_at`: at the how manieth request,
-        and whether after its answer."""
+        """`write(job, rows)`, `commit(job, written)`, `abort(job, written)` or `give up(job, [])`. `stop_at`: at the
+        how manieth request, and whether after its answer."""
         assert not self.is_busy
         self.is_busy = True
         self._talk.send((what, args, stop_at))
@@ -98,6 +98,7 @@ class _Stops:
 def _serve(talk: Connection, notices: Connection, given: dict[str, str]) -> None:
     from klamm.client.connection import Connection as BrokerConnection
     from klamm.spark.options import SinkOptions
+    from klamm.spark.sink.driver import give_up
     from klamm.spark.sink.task import write
     from klamm.spark.sink.writer import Message, _Writes
 
@@ -120,6 +121,8 @@ def _serve(talk: Connection, notices: Connection, given: dict[str, str]) -> None
         options = SinkOptions.parse(given)
 
     def act(what: str, job: Any, things: Sequence[Any]) -> Any:
+        if what == "give up":
+            return give_up(Driver.options.client, job.sink, job.run, are_at_work=False)
         if what == "write":
             return write(_batches(things), Driver.options, job)
         messages = [None if one is None else Message(one) for one in things]

@@ -112,6 +112,8 @@ class Story:
             messages.append(message)
             if message is None:
                 self._abort(job, messages)
+                if self._chance(0.3):
+                    self._give_up()
                 return False
             self._meddle()
         self._rng.shuffle(messages)
@@ -168,6 +170,15 @@ class Story:
             self._driver = None
             self._leave(driver, None, [])
 
+    def _give_up(self) -> None:
+        """As the end of a run does; it may be thought dead and come back when the next one is about to decide."""
+        leaving = Actor(self._options)
+        leaving.start("give up", Job(self._sink, 0), [], stop_at=self._stop(0.5, 24))
+        if isinstance(self._outcome(leaving), Stopped):
+            self._leave(leaving, None, [])
+        else:
+            leaving.kill()
+
     # What disturbs it.
 
     def _chance(self, share: float) -> bool:
@@ -203,6 +214,8 @@ class Story:
     def _meddle(self) -> None:
         if self._zombies and self._chance(0.3):
             self._revive(self._rng.randrange(len(self._zombies)))
+        if self._chance(0.05):
+            self._give_up()
         if self._restart_broker is not None and self._chance(0.06):
             self.told.broker_kills += 1
             self._restart_broker()

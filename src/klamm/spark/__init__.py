@@ -18,28 +18,31 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "session"]
 
-_SHOWN: Final = "_klamm_progress"
-"""What a session has that shows its progress already."""
+_HEARD: Final = "_klamm_listeners"
+"""What a session has whose queries are listened to already."""
 
 
 def register(spark: SparkSession) -> None:
-    """From now on this session knows `format("klamm")`, and shows the progress of its queries as groups' offsets."""
+    """From now on this session knows `format("klamm")`, shows the progress of its queries as groups' offsets, and ends
+    transactions that they have open when they are stopped."""
     from klamm.spark.source import KlammSource
 
     spark.dataSource.register(KlammSource)
-    _show_progress(spark)
+    _listen(spark)
 
 
-def _show_progress(spark: SparkSession) -> None:
+def _listen(spark: SparkSession) -> None:
     from pyspark.sql.utils import is_remote
 
-    if is_remote() or hasattr(spark, _SHOWN):  # Spark Connect's listeners live in a process without the plans
+    if is_remote() or hasattr(spark, _HEARD):  # Spark Connect's listeners live in a process without the plans
         return
     from klamm.spark.progress import Progress
+    from klamm.spark.stopped import Stopped
 
-    listener = Progress(spark)
-    spark.streams.addListener(listener)
-    setattr(spark, _SHOWN, listener)
+    listeners = [Progress(spark), Stopped(spark)]
+    for listener in listeners:
+        spark.streams.addListener(listener)
+    setattr(spark, _HEARD, listeners)
 
 
 def session(name: str = "klamm", master: str | None = None, **settings: object) -> SparkSession:

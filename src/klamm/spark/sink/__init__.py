@@ -14,13 +14,14 @@ Why this is so:
 - What counts is committed, all of it. Before a decision all of its transactions are seen open, at the epoch that their
   tasks had. From there on nobody but a driver that carries the decision out ends them: two-phase transactions do not
   time out (others are not decided about if they are about to); ids of transactions are used by one process only, and
-  again only when it has seen the one before committed; drivers abort after their own decision, and only what they have
-  seen open before it, which no later driver can count; and a commit that has failed half way is not followed by an
-  abort (Spark asks for it) if it may have decided.
+  again only when it has seen the one before committed; what a driver finds open and aborts stands in its own decision
+  first, and who decides next does not count it, even if that is still open (a driver is often alone, but it cannot
+  know); and a commit that has failed half way is not followed by an abort (Spark asks for it) if it may have decided.
 - A decision is carried out before the next one. Who commits reads the last decision first, and commits what is open of
   it, also if the batch at hand has no rows. Until then all of it is open, or was committed by somebody.
 - Nothing else is seen. What was not decided stays open until the next decision of its sink, which aborts it. A task
-  that finds its batch decided when it has written ends its own.
+  that finds its batch decided when it has written ends its own. And a driver whose run has ended decides once more, if
+  it can: the same as before, but for what that run has open, which is aborted (`driver.give_up`, by `spark.stopped`).
 
 That a task asks whether its batch is decided only saves work; a group that was forgotten costs a search, not a batch.
 `once` is for batch writes without a name, which nobody repeats. docs/spark.md tells users what to expect.

@@ -9,9 +9,9 @@ may be forgotten (brokers do that with groups that nobody uses for a week); the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from klamm.client.prepared import PreparedTransaction
@@ -35,10 +35,16 @@ class Names:
         self.decider = f"{self.group}/decider"
         self._task = f"{self.group}/task/"
 
-    def transaction(self, worker: str, number: int) -> str:
+    def transaction(self, worker: str, number: int, run: str = "") -> str:
         """The id of a worker's transaction. A worker is one process and runs a task at a time, and it numbers what it
         uses, so nobody else ever has it."""
-        return f"{self._task}{worker}/{number}"
+        return f"{self._run(run)}{worker}/{number}"
+
+    def is_of_run(self, transactional_id: str, run: str) -> bool:
+        return transactional_id.startswith(self._run(run))
+
+    def _run(self, run: str) -> str:
+        return f"{self._task}{run[:8]}-" if run else self._task
 
     def tasks(self, ids: Iterable[str]) -> list[str]:
         """Those ids that are of this sink's tasks."""
@@ -46,12 +52,13 @@ class Names:
 
     # In a decision, ids stand without what all of them have in common: there may be thousands.
 
-    def shortened(self, transactional_id: str) -> str:
-        assert transactional_id.startswith(self._task), transactional_id
-        return transactional_id.removeprefix(self._task)
+    def shortened(self, one: PreparedTransaction) -> tuple[str, int, int]:
+        assert one.transactional_id.startswith(self._task), one
+        return one.transactional_id.removeprefix(self._task), one.producer_id, one.epoch
 
-    def whole(self, shortened: str) -> str:
-        return self._task + shortened
+    def whole(self, shortened: Sequence[Any]) -> PreparedTransaction:
+        name, producer_id, epoch = shortened
+        return PreparedTransaction(self._task + name, producer_id, epoch)
 
 
 @dataclass(frozen=True)
@@ -60,19 +67,21 @@ class Decision:
     """Everything up to this batch is written."""
     transactions: tuple[PreparedTransaction, ...] | None = ()
     """Those of this batch; None if that is not known any more, because somebody has deleted the record."""
+    void: tuple[PreparedTransaction, ...] = ()
+    """Those that were open beside them, and are aborted: from here on nobody counts them."""
 
     def to_bytes(self, names: Names) -> bytes:
-        short = [(names.shortened(one.transactional_id), one.producer_id, one.epoch) for one in self.transactions or ()]
-        return json.dumps({"batch": self.batch, "transactions": short}).encode()
+        counted, void = ([names.shortened(one) for one in all_] for all_ in (self.transactions or (), self.void))
+        return json.dumps({"batch": self.batch, "transactions": counted, "void": void}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, names: Names) -> Decision:
         found = json.loads(data)
-        transactions = (
-            PreparedTransaction(names.whole(name), producer_id, epoch)
-            for name, producer_id, epoch in found["transactions"]
-        )
-        return cls(int(found["batch"]), tuple(transactions))
+        counted, void = (tuple(map(names.whole, found.get(name, ()))) for name in ("transactions", "void"))
+        return cls(int(found["batch"]), counted, void)
+
+
+NOTHING_YET: Final = Decision(-1)
 
 
 # Names of sinks. They become parts of ids that are put together, so what users chose is quoted.

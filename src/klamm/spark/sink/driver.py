@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from klamm.admin import NewTopic
@@ -14,9 +16,19 @@ from klamm.client.prepared import PreparedTransaction
 from klamm.core.errors import ErrorCode
 from klamm.core.ids import TopicPartition
 from klamm.records.consuming import ConsumerRecord
-from klamm.spark.sink.decisions import CONFIGS, PARTITIONS, TOPIC, Decision, Names
-from klamm.spark.sink.ends import HalfDone, NotDecided, abort_all, check_open, commit_all, open_ones
-from klamm.spark.sink.task import Job, Written, decided_batch, pointer
+from klamm.spark.sink.decisions import CONFIGS, NOTHING_YET, PARTITIONS, TOPIC, Decision, Names
+from klamm.spark.sink.ends import (
+    BETWEEN_LOOKS_S,
+    LAST_LOOKS,
+    HalfDone,
+    NotDecided,
+    abort_all,
+    check_open,
+    commit_all,
+    open_ids,
+    open_ones,
+)
+from klamm.spark.sink.task import Job, Written, admins, decided_batch, pointer
 
 log = logging.getLogger("klamm.spark")
 
@@ -27,6 +39,8 @@ _PRODUCER: Final = {
     "transaction.two.phase.commit.enable": "false",
 }
 _WAIT_MS: Final = 500
+_HASTE: Final = {"default.api.timeout.ms": "10000", "max.block.ms": "10000", "request.timeout.ms": "10000"}
+"""For what is tried when a query is stopped: if brokers cannot be reached, nobody is to wait for it long."""
 
 
 class Decider:
@@ -70,20 +84,37 @@ class Decider:
             return
         if not ours and not others:
             return  # no rows, and nothing to end: there is nothing to decide
+        if last is not None and not set(last.void).isdisjoint(ours):
+            raise NotDecided(f"Batch {job.batch} was given up by another driver.", "It has to be done again.")
         check_open(self._admin, ours, f"Batch {job.batch}")
-        decision = Decision(job.batch, tuple(ours))
+        decision = Decision(job.batch, tuple(ours), tuple(others))
         self._decide(decision)
         self._end(decision, fail_on_data_loss)
         abort_all(self._admin, others)
 
     def _finish_last(self, ours: set[PreparedTransaction]) -> list[PreparedTransaction]:
         """Commit what the last decision has left open, whichever batch it is about. What else is open and not `ours`
-        was begun by a task that is not needed, or by one of a driver that is no more. It is only ended after our
-        decision: then nobody else can count it, and those that a later driver counts are begun later."""
+        was begun by a task that is not needed, or by one of a driver that is no more, or is thought to be. It is only
+        ended after our decision, in which it stands: then nobody else can count it."""
         before = set() if self._last is None else set(self._last.transactions or ())
         others = set(open_ones(self._admin, self._names)) - ours
         commit_all(self._admin, others & before)
         return sorted(others - before)
+
+    def give_up(self, run: str) -> None:
+        """End what a run has left open, and nobody may come back for: what was decided is committed, all else voided.
+        That is a decision as well, which says the same of everything else as the one before: somebody may be about to
+        count just that, after all."""
+        last = self._last or NOTHING_YET
+        if last.transactions is None:
+            return
+        others = set(open_ones(self._admin, self._names))
+        commit_all(self._admin, others.intersection(last.transactions))
+        others.difference_update(last.transactions)
+        void = {one for one in others if self._names.is_of_run(one.transactional_id, run)}
+        if void:
+            self._decide(replace(last, void=tuple(sorted(void.union(others.intersection(last.void))))))
+            abort_all(self._admin, void)
 
     # Taking over.
 
@@ -128,7 +159,7 @@ class Decider:
         found = (
             Decision.from_bytes(record.value or b"", self._names) for _, record in self._scan("read_committed", mine)
         )
-        return max(found, key=lambda one: one.batch, default=None)
+        return max(reversed(list(found)), key=lambda one: one.batch, default=None)  # of two about one batch the later
 
     def _scan(
         self, isolation: str, ends: Mapping[TopicPartition, int]
@@ -198,6 +229,29 @@ def abort(admin: Admin, job: Job, messages: Sequence[Written | None]) -> None:
         if decided is not None and job.batch <= decided:
             return
     abort_all(admin, transactions(messages))
+
+
+def give_up(
+    config: Mapping[str, str],
+    sink: str,
+    run: str,
+    *,
+    are_at_work: bool = True,
+    is_needed: Callable[[], bool] = lambda: True,
+) -> None:
+    """End what the tasks of a run have open that has ended itself. No driver was told of those that were stopped, and
+    some may still be at work. Not `is_needed`: there is another run by now, which does it with its next decision, and
+    must not be fenced."""
+    names = Names(sink)
+    with admins.lend({**_HASTE, **config}) as admin:
+        for look in range(LAST_LOOKS + 1 if are_at_work else 1):
+            if look:
+                time.sleep(BETWEEN_LOOKS_S)
+            if not is_needed():
+                return
+            if any(names.is_of_run(one, run) for one in open_ids(admin)):
+                with Decider(admin, {**_HASTE, **config}, sink) as decider:
+                    decider.give_up(run)
 
 
 def transactions(messages: Sequence[Written | None]) -> list[PreparedTransaction]:

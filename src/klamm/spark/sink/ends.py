@@ -31,6 +31,12 @@ _LATE_MS: Final = 15_000
 the clocks differ."""
 
 
+LAST_LOOKS: Final = 5
+BETWEEN_LOOKS_S: Final = 0.5
+"""Spark calls `abort` while tasks that it has just given up still run: what they begin now would be open, and in the
+way of readers."""
+
+
 class NotDecided(SparkError):
     """A batch cannot be decided, and nothing of it will be seen. It is right to do it again."""
 
@@ -73,9 +79,13 @@ def describe(admin: Admin, ids: Iterable[str]) -> dict[str, TransactionDescripti
     return dict(described)
 
 
+def open_ids(admin: Admin) -> list[str]:
+    return [one.transactional_id for one in admin.list_transactions(states=[_OPEN])]
+
+
 def open_ones(admin: Admin, names: Names) -> list[PreparedTransaction]:
     """What tasks of this sink have open, or had open a moment ago."""
-    ids = names.tasks(one.transactional_id for one in admin.list_transactions(states=[_OPEN]))
+    ids = names.tasks(open_ids(admin))
     return [
         PreparedTransaction(name, now.producer_id, now.producer_epoch)
         for name, now in describe(admin, ids).items()

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Final
 
 from klamm.blocking import Admin
 from klamm.client.prepared import PreparedTransaction
 from klamm.spark.sink.decisions import Names
-from klamm.spark.sink.ends import Fate, HalfDone, abort_all, check_open, commit_all, describe, fate, open_ones
-
-_LAST_LOOKS: Final = 5
-_BETWEEN_LOOKS_S: Final = 0.5
-"""Spark calls `abort` while tasks that it has just given up still run: what they begin now would be open, and in the
-way of readers, until it times out."""
+from klamm.spark.sink.ends import (
+    BETWEEN_LOOKS_S,
+    LAST_LOOKS,
+    Fate,
+    HalfDone,
+    abort_all,
+    check_open,
+    commit_all,
+    describe,
+    fate,
+    open_ones,
+)
 
 
 def commit(admin: Admin, names: Names, transactions: Sequence[PreparedTransaction]) -> None:
@@ -34,8 +39,8 @@ def abort(admin: Admin, names: Names, transactions: Sequence[PreparedTransaction
         _commit(admin, names, transactions)
     else:
         abort_all(admin, {*transactions, *open_ones(admin, names)})
-        for _ in range(_LAST_LOOKS):
-            time.sleep(_BETWEEN_LOOKS_S)
+        for _ in range(LAST_LOOKS):
+            time.sleep(BETWEEN_LOOKS_S)
             abort_all(admin, open_ones(admin, names))
 
 

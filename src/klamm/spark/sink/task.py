@@ -39,6 +39,11 @@ _LIMIT_MS: Final = 15 * 60_000
 longest that brokers allow unless told."""
 _MAX_SINKS: Final = 16
 """Of how many sinks a process keeps producers for the next batch."""
+_MAX_SPARE: Final = 8
+"""A worker of a long-lived session may see queries of many clusters, or of many users."""
+
+_Whose = tuple[str, str]
+"""A sink, and the run of its query."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Job:
     batch: int
     is_once: bool = False
     """There will be no other batch of this sink, and nobody comes back for this one."""
+    run: str = ""
+    """Of a stream: it is in the ids of the transactions, so that what a run that was stopped has left is found."""
 
 
 @dataclass(frozen=True)
@@ -138,14 +145,14 @@ class Worker:
         self._wants_two_phases = self._config.pop(_TWO_PHASES, "").lower()
         self._has_two_phases = self._wants_two_phases != "false"
         self._opened = 0
-        self._used: dict[str, list[_Used]] = {}  # by sink; the one that wrote last comes last
+        self._used: dict[_Whose, list[_Used]] = {}  # the one that wrote last comes last
 
     def close(self) -> None:
-        for sink in list(self._used):
-            self._drop(sink)
+        for whose in list(self._used):
+            self._drop(whose)
 
-    def _drop(self, sink: str) -> None:
-        for used in self._used.pop(sink):
+    def _drop(self, whose: _Whose) -> None:
+        for used in self._used.pop(whose):
             used.producer.close()
 
     def write(self, admin: Admin, rows: Iterable[pyarrow.RecordBatch], options: SinkOptions, job: Job) -> Written:
@@ -160,14 +167,14 @@ class Worker:
         if job.is_once:
             producer.close()  # which leaves open what is prepared
         else:
-            self._used.setdefault(job.sink, []).append(_Used(producer, prepared, job.batch))
+            self._used.setdefault((job.sink, job.run), []).append(_Used(producer, prepared, job.batch))
         return Written(job, prepared, sent)
 
     def _take(self, admin: Admin, job: Job) -> Producer:
         if job.is_once:
             return self._open(job)
-        mine = self._used.pop(job.sink, [])
-        self._used[job.sink] = mine
+        mine = self._used.pop((job.sink, job.run), [])
+        self._used[job.sink, job.run] = mine
         if len(self._used) > _MAX_SINKS:
             self._drop(next(iter(self._used)))
         for used in [one for one in mine if one.batch < job.batch]:
@@ -182,7 +189,7 @@ class Worker:
         return self._open(job)
 
     def _open(self, job: Job) -> Producer:
-        name = Names(job.sink).transaction(self._name, self._opened)
+        name = Names(job.sink).transaction(self._name, self._opened, job.run)
         self._opened += 1
         config = {**_DEFAULTS, _LIMIT: str(_LIMIT_MS), **self._config, "transactional.id": name}
         if self._has_two_phases and not job.is_once:
@@ -239,6 +246,6 @@ def _admin(config: Mapping[str, str]) -> Admin:
     return admin
 
 
-producers: Final = Kept(_producer)
-admins: Final = Kept(_admin)
-workers: Final = Kept(Worker)
+producers: Final = Kept(_producer, _MAX_SPARE)
+admins: Final = Kept(_admin, _MAX_SPARE)
+workers: Final = Kept(Worker, _MAX_SPARE)

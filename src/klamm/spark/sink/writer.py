@@ -14,7 +14,7 @@ from klamm.spark.errors import SparkError
 from klamm.spark.options import Guarantee, SinkOptions
 from klamm.spark.sink import once
 from klamm.spark.sink.decisions import Names, of_application, of_one_write, of_query
-from klamm.spark.sink.driver import Decider, abort, transactions
+from klamm.spark.sink.driver import Decider, abort, give_up, transactions
 from klamm.spark.sink.rows import check
 from klamm.spark.sink.task import Job, Written, admins, write
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+_RUN: Final = "spark.jobGroup.id"
 
 
 @dataclass
@@ -64,10 +65,10 @@ class StreamWriter(_Writes, DataSourceStreamArrowWriter):
     def _job(self) -> Job | None:
         """Which batch of which query this task belongs to: Spark tells it nowhere else."""
         context = TaskContext.get()
-        query = context.getLocalProperty(_QUERY) if context is not None else None
-        batch = context.getLocalProperty(_BATCH) if context is not None else None
+        told = [context.getLocalProperty(name) if context is not None else None for name in (_QUERY, _BATCH, _RUN)]
+        query, batch, run = told
         if query is not None and batch is not None:
-            return Job(of_query(query), int(batch))
+            return Job(of_query(query), int(batch), run=run or "")
         if self.options.guarantee is Guarantee.EXACTLY_ONCE:
             raise SparkError("Spark does not say which batch this is.", "Use deliveryGuarantee=at-least-once.")
         return None
@@ -108,6 +109,8 @@ class BatchWriter(_Writes, DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.options.guarantee is Guarantee.EXACTLY_ONCE:
             self._abort(self._job, messages)
+            if not self._job.is_once:  # only one write of a name runs at a time: what is open is of this one
+                give_up(self.options.client, self._job.sink, self._job.run)
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written | None]:
