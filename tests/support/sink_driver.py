@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 import klamm.spark
@@ -47,7 +48,7 @@ def main() -> None:
             print("started", flush=True)
             query.awaitTermination()
             return
-        except PySparkException as error:  # also of a start whose helper was killed
+        except (PySparkException, Py4JError) as error:  # also of a start whose helper was killed
             print("failed:", str(error).splitlines()[0][:300], flush=True)
 
 

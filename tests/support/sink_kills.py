@@ -12,6 +12,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -47,10 +48,11 @@ class Application:
 
     def __init__(self, *arguments: str, cluster: StandaloneCluster | None = None) -> None:
         self._cluster = cluster
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it is as long there as this)
         self.process = subprocess.Popen(
             [sys.executable, str(PROGRAM), *arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             text=True,
             start_new_session=True,
         )
@@ -73,6 +75,10 @@ class Application:
     def python_workers(self) -> list[int]:
         found = descendants(self.process.pid, *(self._cluster.pids if self._cluster else ()))
         return [pid for pid in found if b"pyspark" in command(pid) and b"java" not in command(pid).split(b"\0")[0]]
+
+    def last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()[-4000:]
 
     def kill(self) -> None:
         """The driver, with its executors if they are in it. Python processes find out by themselves, a bit later."""
@@ -148,7 +154,7 @@ class Kills:
         self._add(producer)
         with contextlib.suppress(subprocess.TimeoutExpired):
             application.process.wait(self._rng.uniform(0.2, 3))
-            raise AssertionError(f"it has ended by itself: {list(application.lines.queue)}")
+            raise AssertionError(f"it has ended by itself: {list(application.lines.queue)} {application.last_words()}")
         while not application.lines.empty():
             self.killed.failed_queries += application.lines.get().startswith("failed")
 
