@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from klamm.core.env.real import real_env
-from klamm.spark.pipelines.run import AlreadyRuns, PipelineFailed
+from klamm.spark.pipelines.run import AlreadyRuns, OthersCheckpoints, PipelineFailed, claim
 from klamm.spark.pipelines.status import read
 from support.pipelines import Folder
 from support.spark import Topics
@@ -262,3 +263,6 @@ def test_one_query_that_fails_stops_all_and_is_told_in_a_sentence(
         "all": ("stopped", None),
         "good": ("failed", failed.value.text),
     }
+    with pytest.raises(OthersCheckpoints, match="are those of the pipeline strict, and this is lax"):
+        claim(replace(pipeline.load(), name="lax"))
+    claim(pipeline.load()).release()

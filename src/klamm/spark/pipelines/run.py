@@ -77,6 +77,10 @@ class AlreadyRuns(SparkError):
     """Somebody else runs this pipeline."""
 
 
+class OthersCheckpoints(SparkError):
+    """What is in the folder was remembered by another pipeline."""
+
+
 @dataclass(frozen=True)
 class Planned:
     """A query to be."""
@@ -111,15 +115,23 @@ def prepare(pipeline: Pipeline, spark: SparkSession, lock: Lock, *, once: bool =
 
 
 def claim(pipeline: Pipeline) -> Lock:
-    """Two processes on one checkpoint would be in each other's way; Spark only finds out when both write."""
+    """Two processes on one checkpoint would be in each other's way; Spark only finds out when both write. And what
+    another pipeline remembers of its topics would only be wrong here."""
     files = real_env().files
     path = status.path_of(pipeline)
     files.make_dirs(os.path.dirname(path))
     lock = files.lock(os.path.join(os.path.dirname(path), "lock"))
+    found = status.read(files, pipeline)
     if lock is None:
-        found = status.read(files, pipeline)
         who = f", process {found.pid}" if found is not None else ""
         raise AlreadyRuns(f"The pipeline {pipeline.name} is running already{who}.", "Stop that one first.")
+    if found is not None and found.pipeline != pipeline.name:
+        lock.release()
+        raise OthersCheckpoints(
+            f"The checkpoints in {os.path.dirname(path)} are those of the pipeline {found.pipeline}, and this is "
+            f"{pipeline.name}.",
+            "Name another folder with --checkpoints, or remove this one if nobody needs it.",
+        )
     return lock
 
 

@@ -22,10 +22,10 @@ _LIMIT: Final = 600
 _AT: Final = re.compile(r"[;(]\s*line (\d+),? pos (\d+)")
 _REST: Final = re.compile(
     r"\n\n== |;\s*line \d+ pos \d+|\s*\(line \d+, pos \d+\)|;\s*\n"
-    r"|\s*(?:JVM|Driver) stacktrace:|\n=== Streaming Query|\n\s*at [\w$.]+[(/]",
+    r"|\s+If you want to force |\s*(?:JVM|Driver) stacktrace:|\n=== Streaming Query|\n\s*at [\w$.]+[(/]",
     re.DOTALL,
 )
-"""Where that begins which is for nobody: places, plans, traces of Java."""
+"""Where that begins which is for nobody: places, plans, traces of Java, advice to damage one's state."""
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w{5}")
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
@@ -39,6 +39,7 @@ _OTHER_STATE: Final = (
     "[STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE]",
     "[STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION]",
     "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA]",
+    "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY]",
 )
 
 
