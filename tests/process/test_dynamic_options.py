@@ -342,7 +342,7 @@ def _has(broker: Broker, key: bytes) -> bool:
 
 
 def test_file_delete_delay_ms(broker: Broker) -> None:
-    broker.create(segment_bytes=400)
+    broker.create(segment_bytes=400, file_delete_delay_ms=HOUR)
     broker.produce(*[b"x" * 100] * 10)
     broker.set(retention_bytes=1000)
     broker.until(lambda: broker.offsets()[0] > 0)

@@ -14,7 +14,7 @@ import pytest
 
 import klamm.testing
 from klamm.testing import Broker
-from support.spark import Rows, Topics
+from support.spark import QUICK, Rows, Topics
 from support.tools import unavailable
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SETTINGS = {
     "spark.sql.shuffle.partitions": 2,
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": QUICK,
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.streaming.stopTimeout": "60s",
 }

@@ -14,10 +14,13 @@ from pyspark.errors import PySparkException
 
 import klamm.spark
 
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # none of the virtual machines lives for long
 SETTINGS = {
     "spark.sql.shuffle.partitions": 2,
     "spark.driver.memory": "768m",
+    "spark.driver.extraJavaOptions": QUICK,
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK,
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.speculation": "true",  # for those masters that have it
     "spark.speculation.interval": "50ms",

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from klamm.records.consuming import ConsumerRecord
 
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Of virtual machines that do not live for long: compiling with all its art is half of the work they do."""
+
 _numbers = count(1)
 
 

@@ -21,12 +21,12 @@ from types import TracebackType
 import pyspark
 
 from klamm.spark import java
+from support.spark import QUICK
 
 START_LIMIT_S = 120
 STOP_LIMIT_S = 20
 DEPLOY = "org.apache.spark.deploy"
 HEAP = "256m"
-QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # they do not live for long
 EXECUTOR_HEAP = "512m"  # Spark takes no less
 
 
