@@ -108,9 +108,12 @@ class _Call(Generic[T]):
     def wait(self) -> T:
         while (step := self._next()) is not None:
             step.run()
-        assert self._task is not None
+        # The task has its result, which may be large, and by its context this call: a ring that only a collector of
+        # garbage would find, and after a hundred of them.
+        task, self._task = self._task, None
+        assert task is not None
         try:
-            return self._task.result()
+            return task.result()
         except asyncio.CancelledError:
             raise Closed("The client was closed meanwhile.") from None
 

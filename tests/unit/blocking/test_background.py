@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -153,3 +155,23 @@ def test_one_that_is_dropped_is_closed_and_ends(background: Background, closed: 
     background.end_soon()
     background._thread.join(10)
     assert closed == ["klamm-client"] and not background._thread.is_alive()
+
+
+def test_what_a_call_gave_is_freed_with_the_last_who_has_it(background: Background) -> None:
+    """And not when garbage is next collected: it may be a record batch of many megabytes."""
+
+    class Large:
+        pass
+
+    async def make() -> Large:
+        return Large()
+
+    gc.disable()
+    try:
+        found = background.call(make)
+        background.call(lambda: asyncio.sleep(0))  # so that the loop has let go of the task
+        gone = weakref.ref(found)
+        del found
+        assert gone() is None
+    finally:
+        gc.enable()
