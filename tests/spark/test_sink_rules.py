@@ -15,6 +15,7 @@ from klamm.client.membership import Offset
 from klamm.client.prepared import PreparedTransaction
 from klamm.core.env.real import RealClock
 from klamm.core.errors import ErrorCode
+from klamm.spark.errors import SparkError
 from klamm.spark.options import SinkOptions
 from klamm.testing import Broker
 from support.committed import read_all
@@ -446,3 +447,23 @@ def test_what_was_decided_before_is_not_given_up_with_the_next_batch(driver: Dri
     driver.commit(driver.task("b", batch=1), batch=1)
     assert driver.found() == ["a", "b"]
     assert open_ones(admin) == []
+
+
+def test_decisions_that_cannot_be_read_are_not_waited_for_without_end(klamm_broker: Broker) -> None:
+    klamm_broker.create_topic("t", retention_ms=-1)
+    driver = Driver(klamm_broker, **{"kafka.default.api.timeout.ms": "1000"})
+    driver.commit(driver.task("a"))
+    klamm_broker.fail("Fetch", ErrorCode.NOT_LEADER_OR_FOLLOWER, times=1_000_000)
+    with pytest.raises(NotDecided, match="cannot be read"):
+        driver.commit(driver.task("b", batch=1), batch=1)
+    driver.dies()
+
+
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"x"}])
+def test_a_header_without_a_key_is_told(driver: Driver, header: object) -> None:
+    import pyarrow as pa
+
+    kinds = {"value": pa.string(), "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))}
+    rows = pa.RecordBatch.from_pydict({"value": ["a"], "headers": [[header]]}, pa.schema(kinds))
+    with pytest.raises(SparkError, match="A header of a row has no key"):
+        write(iter([rows]), driver.options, Job(SINK, 0))

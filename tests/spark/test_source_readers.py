@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +15,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
+from klamm.core.ids import TopicPartition
 from klamm.spark.errors import BadOption, DataLoss, NothingCame
-from klamm.spark.options import SourceOptions
-from klamm.spark.source import StreamReader
+from klamm.spark.lookup import Lookup
+from klamm.spark.offsets import Places
+from klamm.spark.options import Bound, SourceOptions
+from klamm.spark.source import BatchReader, StreamReader
 from klamm.testing import Broker
 from support.apache_kafka import ApacheKafka
 from support.spark import Topics
@@ -350,3 +353,27 @@ def test_streams_of_apache_kafka_are_read_in_the_same_way(
             reading.read()
     finally:
         topics.close()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_deleted_while_a_batch_is_planned_is_told(
+    fails: bool, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topics.topic(2)
+    topics.produce(name, words(0, 2), partition=0)
+    topics.produce(name, words(2, 4), partition=1)
+    resolve = Lookup.resolve
+
+    def deleted(self: Lookup, bound: Bound, places: Collection[TopicPartition], *, starting: bool) -> Places:
+        found = resolve(self, bound, places, starting=starting)
+        return found if starting else {place: offset for place, offset in found.items() if place.partition}
+
+    monkeypatch.setattr(Lookup, "resolve", deleted)
+    options = {**topics.options(name), "failOnDataLoss": str(fails)}
+    reader = BatchReader(SourceOptions.parse(options, streaming=False))
+    if fails:
+        with pytest.raises(DataLoss, match=f"{name}-0 was deleted a moment ago"):
+            reader.partitions()
+    else:
+        (task,) = reader.partitions()
+        assert task.value == (name, 1, 0, 2)

@@ -138,10 +138,17 @@ def _pattern(text: str) -> str:
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
-    places = tuple(TopicPartition(topic, int(index)) for topic, all_ in json.loads(text).items() for index in all_)
+    data: dict[str, Any] = json.loads(text)
+    places = tuple(TopicPartition(topic, _at_least(_whole(index), 0)) for topic in data for index in _list(data[topic]))
     if not places:
         raise ValueError(text)
     return places
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(value)
+    return value
 
 
 # Where to begin and to end.
@@ -239,7 +246,7 @@ class SourceOptions:
 
     @property
     def read_committed(self) -> bool:
-        return self.client["isolation.level"] == "read_committed"
+        return self.client["isolation.level"].strip() == "read_committed"  # as the client takes it
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:

@@ -124,10 +124,12 @@ class BatchReader(_Reads, DataSourceReader):
                 end = self._within(end, lookup.latest(found.places))
         finally:
             lookup.close()
-        for place in sorted(start):
+        for place in sorted(start.keys() & end.keys()):
             if start[place] > end[place]:
                 raise BadOption(f"{place} would be read from offset {start[place]} on, before {end[place]}.")
-        return self._tasks([Range(place, start[place], end[place]) for place in sorted(end)])
+        for place in sorted(found.places - (start.keys() & end.keys())):
+            report(f"{place} was deleted a moment ago: what was in it is lost.", self.options)
+        return self._tasks([Range(place, start[place], end[place]) for place in sorted(start.keys() & end.keys())])
 
     def _within(self, end: Places, latest: Places) -> dict[TopicPartition, int]:
         """Offsets that were given to end with may be where nothing is yet, or any more."""
@@ -260,10 +262,14 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end != self._made or self._target is not None:
             planned = of_now(planned, until, self.lookup.partitions())
         for loss in planned.losses:
-            if self.options.fail_on_data_loss:
-                raise DataLoss(loss)
-            log.warning("%s The query goes on, because failOnDataLoss is false.", loss)
+            report(loss, self.options)
         return self._tasks(planned.ranges)
+
+
+def report(loss: str, options: SourceOptions) -> None:
+    if options.fail_on_data_loss:
+        raise DataLoss(loss)
+    log.warning("%s The query goes on, because failOnDataLoss is false.", loss)
 
 
 def _existing(lookup: Lookup, options: SourceOptions) -> Found:

@@ -25,6 +25,7 @@ def test_defaults_are_those_of_sparks_own_source_but_for_the_isolation_level() -
     assert (batch.max_delay_ms, batch.poll_timeout_ms) == (15 * 60_000, 120_000)
     assert batch.read_committed
     assert not parse(**{"kafka.isolation.level": "read_uncommitted"}).read_committed
+    assert parse(**{"kafka.isolation.level": " read_committed "}).read_committed
 
 
 def test_names_of_options_may_be_written_in_any_case() -> None:
@@ -76,6 +77,9 @@ def test_times_are_written_as_in_sparks_settings(text: str, expected: int) -> No
         ({"subscribePattern": "x", "subscribe": "y"}, "subscribe and subscribePattern were given"),
         ({"subscribe": " , "}, "The option subscribe is ','"),
         ({"assign": "[0]"}, "The option assign is '[0]'"),
+        ({"assign": '{"clicks": "01"}'}, "The option assign is"),
+        ({"assign": '{"clicks": [0.5]}'}, "The option assign is"),
+        ({"assign": '{"clicks": [-1]}'}, "The option assign is"),
         ({"subscribePattern": "("}, "a regular expression"),
         ({"startingOffsets": "newest"}, "earliest, latest, or JSON like"),
         ({"startingOffsets": "latest"}, "would be empty"),

@@ -145,10 +145,10 @@ class Decider:
                 return None
             consumer.assign([place])
             consumer.seek(place, offset)
-            record = consumer.getone()
-        if record.offset != offset or record.key != self._key or record.value is None:
-            return None
-        return Decision.from_bytes(record.value, self._names)
+            for _, record in self._records(consumer, {place: offset + 1}):
+                if record.offset == offset:
+                    return Decision.from_bytes(record.value or b"", self._names)
+        return None
 
     def _search(self) -> Decision | None:
         """The last decision, of which no group tells: there is none, or the group was forgotten."""
@@ -168,11 +168,21 @@ class Decider:
         with self._reader(isolation) as consumer:
             consumer.assign(ends)
             consumer.seek_to_beginning(*ends)
-            while any(consumer.position(place) < end for place, end in ends.items()):
-                for place, records in consumer.getmany(timeout_ms=_WAIT_MS).items():
-                    for record in records:
-                        if record.key == self._key and record.value is not None:
-                            yield place, record
+            yield from self._records(consumer, ends)
+
+    def _records(
+        self, consumer: Consumer, ends: Mapping[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, ConsumerRecord]]:
+        silent_ms = 0
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            found = consumer.getmany(timeout_ms=_WAIT_MS)
+            silent_ms = 0 if found else silent_ms + _WAIT_MS
+            if silent_ms >= consumer.config.default_api_timeout_ms:
+                raise NotDecided(f"{TOPIC} cannot be read.", "Its brokers do not answer, or not in time.")
+            for place, records in found.items():
+                for record in records:
+                    if record.key == self._key and record.value is not None:
+                        yield place, record
 
     def _reader(self, isolation: str) -> Consumer:
         return Consumer(config={**self._config, "isolation.level": isolation, "auto.offset.reset": "none"})

@@ -109,7 +109,8 @@ def check_open(admin: Admin, transactions: Sequence[PreparedTransaction], batch:
             raise NotDecided(
                 f"{batch} cannot be committed: transaction {one.transactional_id} is about to time out.",
                 "It has to be done again. Make batches smaller, or allow brokers two-phase transactions "
-                "(transaction.two.phase.commit.enable), which have no time limit.",
+                "(transaction.two.phase.commit.enable), which have no time limit; a batch write needs a name for them "
+                "(txnAppId).",
             )
 
 

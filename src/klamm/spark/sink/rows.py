@@ -91,4 +91,10 @@ def _bytes(column: Any) -> list[bytes | None]:
 
 
 def _headers(column: Any) -> list[Headers]:
-    return [tuple((header["key"], header["value"]) for header in row or ()) for row in column.to_pylist()]
+    return [tuple(map(_header, row or ())) for row in column.to_pylist()]
+
+
+def _header(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
+    if header is None or header["key"] is None:
+        raise SparkError("A header of a row has no key: it is null.", "Leave it out; its value may be null.")
+    return header["key"], header["value"]
