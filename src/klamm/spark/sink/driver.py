@@ -28,7 +28,7 @@ from klamm.spark.sink.ends import (
     open_ids,
     open_ones,
 )
-from klamm.spark.sink.task import Job, Written, admins, decided_batch, pointer
+from klamm.spark.sink.task import Job, Written, decided_batch, pointer
 
 log = logging.getLogger("klamm.spark")
 
@@ -39,7 +39,7 @@ _PRODUCER: Final = {
     "transaction.two.phase.commit.enable": "false",
 }
 _WAIT_MS: Final = 500
-_HASTE: Final = {"default.api.timeout.ms": "10000", "max.block.ms": "10000", "request.timeout.ms": "10000"}
+_HASTE: Final = {"default.api.timeout.ms": "5000", "max.block.ms": "5000", "request.timeout.ms": "5000"}
 """For what is tried when a query is stopped: if brokers cannot be reached, nobody is to wait for it long."""
 
 
@@ -252,15 +252,15 @@ def give_up(
     """End what the tasks of a run have open that has ended itself. No driver was told of those that were stopped, and
     some may still be at work. Not `is_needed`: there is another run by now, which does it with its next decision, and
     must not be fenced."""
-    names = Names(sink)
-    with admins.lend({**_HASTE, **config}) as admin:
+    names, config = Names(sink), {**_HASTE, **config}
+    with Admin(config=config) as admin:  # none that is kept: this may run in several threads
         for look in range(LAST_LOOKS + 1 if are_at_work else 1):
             if look:
                 time.sleep(BETWEEN_LOOKS_S)
             if not is_needed():
                 return
             if any(names.is_of_run(one, run) for one in open_ids(admin)):
-                with Decider(admin, {**_HASTE, **config}, sink) as decider:
+                with Decider(admin, config, sink) as decider:
                     decider.give_up(run)
 
 
