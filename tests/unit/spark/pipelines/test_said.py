@@ -154,9 +154,7 @@ def test_the_deepest_cause_that_says_something_counts_and_is_not_endless() -> No
 
 
 def test_state_that_does_not_fit_has_a_hint_where_it_is() -> None:
-    told = (
-        "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing value schema. "
-    )
+    told = "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing value schema. "
     told += "If you want to force running the query without schema validation, please set it to false. SQLSTATE: 42K06"
     assert plain(told) == "Provided value schema does not match existing value schema."
     assert "/checkpoints/counts" in hint_for(["Job aborted", told], "/checkpoints/counts")
