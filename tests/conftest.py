@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,7 @@ from hypothesis import settings
 from support.apache_kafka import ApacheKafka
 from support.java import KafkaTools
 from support.process import BrokerProcess
+from support.scheduling import ByModule, rank
 from support.tools import unavailable
 
 # The same examples every time, so that a run says something of the change at hand; new ones come with the long runs.
@@ -25,6 +27,19 @@ settings.load_profile("new" if "KLAMM_SOAK_SEEDS" in os.environ else "fixed")
 # Tests interrupt programs as Ctrl-C does. What a shell starts in the background ignores that, and so do its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Instead of the one that xdist calls loadfile, which sorts modules by the number of their tests."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return ByModule(config, log)
 
 
 @pytest.fixture(scope="session")
