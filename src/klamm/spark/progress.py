@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.spark")
 
 SOURCE: Final = "klamm"
+_NAMED: Final = "CTERelationRef"
 _LEAVING_S: Final = 5.0
 """How long the end of the program waits for what is still to be committed."""
 
@@ -72,10 +73,11 @@ def positions(groups: Iterable[Group | None], ends: Iterable[str | None]) -> dic
 
 def groups_of(leaves: Iterable[Any], query: str) -> list[Group | None]:
     """For each source of a query, in the order in which Spark reports them, its group; None for those of others.
-    `leaves` are those of its analyzed plan. A source that is there twice in the same way is one for Spark."""
+    `leaves` are those of its analyzed plan. A source that is there twice in the same way is one for Spark. That a view
+    of WITH is named is a leaf, too, and a streaming one, but no source."""
     seen: list[Any] = []
     for leaf in leaves:
-        if leaf.isStreaming() and not any(leaf.equals(other) for other in seen):
+        if leaf.isStreaming() and leaf.getClass().getSimpleName() != _NAMED and not any(leaf.equals(other) for other in seen):
             seen.append(leaf)
     return [Group.of(_options(leaf), query) if _is_ours(leaf) else None for leaf in seen]
 

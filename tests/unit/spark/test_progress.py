@@ -28,7 +28,7 @@ class Leaf:
         self.name, self.options, self.kind = name, options, kind
 
     def isStreaming(self) -> bool:  # noqa: N802
-        return self.kind.startswith("Streaming")
+        return self.kind != "LogicalRelation"
 
     def equals(self, other: Leaf) -> bool:
         return self.__dict__ == other.__dict__
@@ -49,6 +49,7 @@ def test_groups_have_the_name_of_the_option_or_of_the_query() -> None:
         Leaf("klamm", SERVERS),
         Leaf("klamm", SERVERS),
         Leaf("", kind="LogicalRelation"),
+        Leaf("", kind="CTERelationRef"),
         Leaf("kafka", SERVERS),
         Leaf("klamm", SERVERS | {"groupIdPrefix": "mine"}),
         Leaf("klamm", SERVERS | {"groupIdPrefix": "mine", "kafka.group.id": "shown"}),
