@@ -77,7 +77,8 @@ def groups_of(leaves: Iterable[Any], query: str) -> list[Group | None]:
     of WITH is named is a leaf, too, and a streaming one, but no source."""
     seen: list[Any] = []
     for leaf in leaves:
-        if leaf.isStreaming() and leaf.getClass().getSimpleName() != _NAMED and not any(leaf.equals(other) for other in seen):
+        is_source = leaf.isStreaming() and leaf.getClass().getSimpleName() != _NAMED
+        if is_source and not any(leaf.equals(other) for other in seen):
             seen.append(leaf)
     return [Group.of(_options(leaf), query) if _is_ours(leaf) else None for leaf in seen]
 
