@@ -119,7 +119,8 @@ def _look(consumer: Consumer, one: Range, at: int, silent_ms: int, options: Sour
     if silent_ms >= options.poll_timeout_ms:
         raise NothingCame(
             f"{one.place} gives no records from offset {at} on, and there should be some up to {one.end}.",
-            "If its brokers are only slow, raise kafkaConsumer.pollTimeoutMs.",
+            "Its brokers cannot be reached from here (the log of this executor says why), or are slow: then raise "
+            "kafkaConsumer.pollTimeoutMs.",
         )
     return at
 
