@@ -42,7 +42,7 @@ def main() -> None:
             running.start("generator", str(HERE / "generate.py"), "--bootstrap", bootstrap, "--rate", str(options.rate))
             checkpoints = Path(options.data).resolve() / "checkpoints"
             pipeline = running.pipeline(HERE, bootstrap, "--checkpoints", str(checkpoints))
-            hint = f"Ctrl-C ends it. In another terminal: .venv/bin/klamm consume {TOP_PAGES} -b {bootstrap}"
+            hint = f"Ctrl-C ends it. Also try: .venv/bin/klamm consume {TOP_PAGES} -b {bootstrap}"
             follow(running, pipeline, watch, options.seconds, hint)
         print("Ending: Spark, the generator, the broker.", flush=True)
     print(f"All ended. The data is in {options.data}.", flush=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.java_gateway import is_instance_of
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.spark")
 
 SINK: Final = "klamm"
+_FIRST_KIND: Final = "org.apache.spark.sql.execution.streaming.Sink"
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,10 @@ class Stopped(StreamingQueryListener):
             return True
 
     def _options(self, query_id: str) -> dict[str, str] | None:
-        """Of the sink, if it is ours."""
+        """Of the sink, if it is ours. Those of Spark's first kind, as that of foreachBatch is, have not even a name."""
         found: Any = self._session._jsparkSession.streams().get(query_id).streamingQuery()
-        if found.sink().name() != SINK:
+        sink = found.sink()
+        if is_instance_of(self._session.sparkContext._gateway, sink, _FIRST_KIND) or sink.name() != SINK:
             return None
         field = found.getClass().getDeclaredField("extraOptions")
         field.setAccessible(True)
