@@ -211,4 +211,5 @@ def test_sigterm_is_a_wish_and_no_failure_and_a_mistake_is_a_sentence(story: Sto
     (story.folder.path / "copied.sql").write_text("SELECT m FROM numbers")
     failed = story.start("--once")
     assert failed.end() == 2
-    assert failed.lines == [f"{story.folder.path}/copied.sql:1:8: There is no column m. Did you mean n?"]
+    (line,) = failed.lines
+    assert line.startswith(f"{story.folder.path}/copied.sql:1:8: There is no column m.")
