@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from klamm import blocking
 from klamm.cli import main
 from support.committed import LIMIT_S, read_all
 from support.hanging import UNVERIFIED, write_late
@@ -84,6 +85,16 @@ def test_a_transaction_is_described_with_its_partitions(broker: BrokerProcess, k
     assert document["duration_ms"] >= 0
     assert "there is no transactional id 'nobody'" in klamm("txn", "describe", "nobody", code=1)
     producer.abort_transaction(LIMIT_S)
+
+
+def test_a_two_phase_transaction_has_no_time_limit(broker: BrokerProcess, klamm: Run) -> None:
+    options = {"transactional.id": "two-phases", "transaction.two.phase.commit.enable": True}
+    with blocking.Producer(bootstrap_servers=broker.bootstrap, config=options) as producer:
+        producer.begin()
+        producer.send("two-phases", b"x")
+        producer.flush()
+        assert "time limit:   none (two phases)" in klamm("txn", "describe", "two-phases")
+        producer.abort()
 
 
 def test_shells_complete_transactional_ids(broker: BrokerProcess, klamm: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,7 @@ def _print_described(one: TransactionDescription, now_ms: int) -> None:
         ("id", one.transactional_id),
         ("state", one.state),
         ("open for", None if open_ms is None else show_duration(open_ms)),
-        ("time limit", show_duration(one.timeout_ms)),
+        ("time limit", show_duration(one.timeout_ms) if one.has_limit else "none (two phases)"),
         ("producer", f"{one.producer_id}, epoch {one.producer_epoch}"),
         ("coordinator", f"broker {one.coordinator}"),
     ])  # fmt: skip

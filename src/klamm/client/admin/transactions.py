@@ -27,6 +27,7 @@ from klamm.core.ids import TopicPartition
 
 _DURATIONS: Final = 1  # ListTransactions: the filters that came with versions
 _PATTERNS: Final = 2
+_NO_LIMIT_MS: Final = 2**31 - 1  # the time limit that brokers name for two-phase transactions
 _FENCING_TIMEOUT_MS: Final = 60_000  # of the transaction that is begun in order to end another, and never used
 
 
@@ -50,6 +51,11 @@ class TransactionDescription:
     timeout_ms: int
     start_ms: int | None
     partitions: tuple[TopicPartition, ...]
+
+    @property
+    def has_limit(self) -> bool:
+        """A two-phase transaction has none: it is open until somebody ends it."""
+        return self.timeout_ms != _NO_LIMIT_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,6 @@ log = logging.getLogger("klamm.spark")
 _OPEN: Final = "Ongoing"
 _COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
 _ABORTED: Final = ("PrepareAbort", "CompleteAbort")
-_NO_LIMIT_MS: Final = 2**31 - 1
-"""The time limit that brokers name for two-phase transactions."""
 _TIME_LEFT_MS: Final = 60_000
 """What a transaction with a time limit must have left when it is decided about, or a quarter of its limit: the time to
 end it, also if the driver has to come back for that."""
@@ -115,7 +113,7 @@ def check_open(admin: Admin, transactions: Sequence[PreparedTransaction], batch:
 
 
 def _is_late(now: TransactionDescription) -> bool:
-    if now.timeout_ms == _NO_LIMIT_MS or now.start_ms is None:
+    if not now.has_limit or now.start_ms is None:
         return False
     age_ms = RealClock().time_ms() - now.start_ms
     return now.timeout_ms - min(_TIME_LEFT_MS, now.timeout_ms // 4) < age_ms < now.timeout_ms + _LATE_MS
