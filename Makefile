@@ -54,13 +54,13 @@ $(BIN)/.spark: requirements/spark.txt $(BIN)/.runtime
 	@touch $@
 
 run: $(BIN)/.spark
-	@exec $(BIN)/python examples/activity/run.py --listen $(LISTEN) --data $(DATA) $(if $(SECONDS),--seconds $(SECONDS))
+	@exec $(BIN)/python examples/activity/run.py --listen "$(LISTEN)" --data "$(DATA)" $(if $(SECONDS),--seconds $(SECONDS))
 
 broker: $(BIN)/.runtime
 	@echo "Try, in another terminal:"
 	@echo "  echo 'hello, stream' | $(BIN)/klamm produce greetings --bootstrap $(LISTEN)"
 	@echo "  $(BIN)/klamm consume greetings --exit-at-end --bootstrap $(LISTEN)"
-	@exec $(BIN)/klamm start --data $(DATA) --listen $(LISTEN)
+	@exec $(BIN)/klamm start --data "$(DATA)" --listen "$(LISTEN)"
 
 test: $(BIN)/.dev
 	@$(BIN)/pytest -n 2 --dist loadfile
