@@ -63,7 +63,7 @@ broker: $(BIN)/.runtime
 	@exec $(BIN)/klamm start --data "$(DATA)" --listen "$(LISTEN)"
 
 test: $(BIN)/.dev
-	@$(BIN)/pytest -n 2 --dist loadfile
+	@$(BIN)/pytest -n 3 --dist loadfile
 
 check: $(BIN)/.dev
 	@$(BIN)/ruff check -q .

@@ -9,6 +9,7 @@ import pytest
 import klamm.testing
 from klamm import Admin
 from klamm.admin import NewTopic
+from klamm.client.errors import ClientError
 
 pytest.importorskip("yaml")
 
@@ -26,6 +27,7 @@ flows:
 
 @pytest.mark.parametrize("creates", [True, False])
 def test_topics_are_looked_up_and_none_is_created(tmp_path: Path, creates: bool) -> None:
+    from klamm.spark.pipelines.check import _topics
     from klamm.spark.pipelines.spec import load
     from klamm.spark.pipelines.topics import look_up
 
@@ -52,7 +54,9 @@ def test_topics_are_looked_up_and_none_is_created(tmp_path: Path, creates: bool)
         found = look_up(pipeline)
         assert not found.mistakes and not found.warnings and found.asked
         assert found.partitions == {"views": 2, "results": 2, "views.dead": 2} and found.matching == {"all": ["log-a"]}
-    found = look_up(pipeline)
+    with pytest.raises(ClientError):
+        look_up(pipeline)
+    found = _topics(pipeline)
     assert not found.asked
     (gone,) = found.mistakes
     assert gone.line == 2 and "--no-cluster" in gone.hint

@@ -1,14 +1,20 @@
 """Which of several test processes (pytest-xdist) runs what, and in which order.
 
-A module stays whole, with the broker that its tests share, and goes to whoever is free. Spark takes long to start and
-every core there is, so one process runs all tests of it. What takes long comes first: the many short tests at the end
-leave nobody without work.
+A module stays whole, with the broker that its tests share, and goes to whoever is free. Spark takes long to start, so
+one process runs all tests that share a session. What takes long comes first: the many short tests at the end leave
+nobody without work.
 """
 
 from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
 
+SPARK = "tests/spark/"
+APART = frozenset({
+    "test_cluster.py", "test_pipeline_process.py", "test_sink_kills.py", "test_sink_rules.py", "test_sink_stories.py",
+    "test_source_readers.py",
+})  # fmt: skip
+"""Those of Spark's that have sessions in processes of their own, or none."""
 FOLDERS = ("spark", "clients", "process", "sim", "testing", "unit")
 
 
@@ -23,4 +29,4 @@ class ByModule(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "spark" if path.startswith("tests/spark/") else path
+        return SPARK if path.startswith(SPARK) and path.removeprefix(SPARK) not in APART else path
