@@ -126,7 +126,7 @@ async def test_a_broker_that_has_forgotten_the_producer_gets_the_rest_under_a_ne
 async def test_what_cannot_be_written_in_time_is_given_up_with_all_that_is_unsure(fake: Fake, connect: Connect) -> None:
     logs = FakeLogs(await fake())
     logs.fault = lambda partition: ErrorCode.NOT_LEADER_OR_FOLLOWER
-    cluster = await connect(logs.brokers[0], **SMALL, **{"delivery.timeout.ms": 30})
+    cluster = await connect(logs.brokers[0], **SMALL, **{"delivery.timeout.ms": 1000})
     async with cluster.sender() as sender:
         first = await sender.put("t", b"1")
         with pytest.raises(TimedOut, match="1 records were not written"):
