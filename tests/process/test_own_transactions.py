@@ -151,7 +151,7 @@ async def test_after_a_record_was_refused_the_transaction_can_only_be_aborted_an
 
 
 async def test_a_batch_that_was_lost_on_the_way_costs_the_transaction_and_gives_a_new_epoch(broker: Broker) -> None:
-    async with producer_of(broker, delivery_timeout_ms=150, request_timeout_ms=100) as producer:
+    async with producer_of(broker, delivery_timeout_ms=1500, request_timeout_ms=1000) as producer:
         before = producer._transactions().identity
         await producer.begin()
         await producer.send("t", b"fine", partition=0)

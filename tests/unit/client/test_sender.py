@@ -160,7 +160,7 @@ async def test_what_a_leader_has_written_before_it_moved_is_not_written_under_an
 ) -> None:
     """Two batches are in the log of the leader that says it is none any more; the first is then given up."""
     logs = FakeLogs(await fake())
-    cluster = await connect(logs.brokers[0], **SMALL, **{"delivery.timeout.ms": 300, "retry.backoff.ms": 50})
+    cluster = await connect(logs.brokers[0], **SMALL, **{"delivery.timeout.ms": 1500, "retry.backoff.ms": 50})
     async with cluster.sender() as sender:
         await (await sender.put("t", b"known")).result()
         logs.fault = lambda partition: "moved after"
