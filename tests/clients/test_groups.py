@@ -129,9 +129,10 @@ class KafkaPython:
         )
 
     def poll(self) -> None:
-        """For a shorter time than a join takes: kafka-python then joins again, over the same connection, and must find
-        the rebalance over, not begin another one."""
-        for records in self.consumer.poll(timeout_ms=20).values():
+        """Often for a shorter time than a join takes: kafka-python then joins again, over the same connection, and must
+        find the rebalance over, not begin another one. But long enough for the answer to a SyncGroup: one that comes
+        after the end of a poll is lost to kafka-python 3.0, which then waits for ever."""
+        for records in self.consumer.poll(timeout_ms=500).values():
             self.values += [record.value for record in records]
 
     @property
