@@ -170,7 +170,7 @@ async def test_a_batch_that_was_lost_on_the_way_costs_the_transaction_and_gives_
 
 
 async def test_a_commit_without_an_answer_is_asked_for_again(broker: Broker) -> None:
-    async with producer_of(broker, max_block_ms=500) as producer:
+    async with producer_of(broker, max_block_ms=1500) as producer:
         await producer.begin()
         await producer.send("t", b"1")
         broker.fail("EndTxn", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
@@ -214,7 +214,7 @@ async def test_closing_aborts_what_is_open(broker: Broker) -> None:
 
 @pytest.mark.klamm(transaction_abort_timed_out_transaction_cleanup_interval_ms=20)
 async def test_a_transaction_that_takes_too_long_is_aborted_by_the_broker(broker: Broker) -> None:
-    async with producer_of(broker, transaction_timeout_ms=100) as producer:
+    async with producer_of(broker, transaction_timeout_ms=1000) as producer:
         await producer.begin()
         with pytest.raises(BrokerSaid, match="INVALID_PRODUCER_EPOCH"):
             while True:

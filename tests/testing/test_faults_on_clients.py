@@ -164,9 +164,9 @@ def test_a_topic_that_was_created_unanswered_exists_at_the_second_try(broker: Br
 
 
 def test_a_producer_times_out_while_the_broker_pauses(broker: Broker, deliver: Deliver) -> None:
-    assert deliver("a", message_timeout_ms=300) is None
+    assert deliver("a", message_timeout_ms=2000) is None
     with broker.paused():
-        error = deliver("b", message_timeout_ms=300)
+        error = deliver("b", message_timeout_ms=2000)
         assert error is not None
         assert error.code() == KafkaError._MSG_TIMED_OUT
     assert deliver("c") is None

@@ -22,7 +22,7 @@ def produce(
     data = [PartitionProduceData(index=index, records=records) for index, records in parts]
     return ProduceRequest(
         acks=acks,
-        timeout_ms=1000,
+        timeout_ms=30_000,
         topic_data=[TopicProduceData(name=topic, topic_id=topic_id, partition_data=data)],
     )
 

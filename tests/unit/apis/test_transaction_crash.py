@@ -28,7 +28,7 @@ async def decide(node: Any, tools: Any, *, commit: bool) -> None:
     producer = {"producer_id": init.producer_id, "producer_epoch": init.producer_epoch}
     batch = tools.batch(b"x", transactional=True, base_sequence=0, **producer)
     topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
-    request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=[topic])
+    request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=30_000, topic_data=[topic])
     answer = await node.call(request, 12)
     assert not answer.responses[0].partition_responses[0].error_code
     node.broker.transactions.on_effect = lambda partition, effect: None

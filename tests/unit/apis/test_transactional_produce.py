@@ -70,7 +70,7 @@ class Client:
     def request(self, *parts: tuple[int, bytes], acks: int = -1) -> ProduceRequest:
         data = [PartitionProduceData(index=index, records=records) for index, records in parts]
         topic = TopicProduceData(name="t", topic_id=self.topic_id, partition_data=data)
-        return ProduceRequest(transactional_id=self.name, acks=acks, timeout_ms=1000, topic_data=[topic])
+        return ProduceRequest(transactional_id=self.name, acks=acks, timeout_ms=30_000, topic_data=[topic])
 
     async def send(self, *parts: tuple[int, bytes], version: int = 9) -> list[int]:
         return errors(await self.node.call(self.request(*parts), version))

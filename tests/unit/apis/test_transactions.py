@@ -306,9 +306,8 @@ async def test_a_transaction_that_takes_too_long_is_aborted(served: Any) -> None
     _, producer_id, epoch = await init(served, transaction_timeout_ms=50)
     await add(served, 3, producer_id, epoch, t=[0])
     async with asyncio.timeout(20):
-        while await state(served) == "Ongoing":
+        while await state(served) != "CompleteAbort":
             await asyncio.sleep(0.01)
-    assert await state(served) == "CompleteAbort"
     assert (await end(served, producer_id, epoch))[0] == FENCED
 
 
