@@ -243,7 +243,7 @@ def test_a_client_goes_on_after_a_crash_of_the_broker(broker: Broker, deliver: D
 
 
 async def test_a_delayed_answer_is_one_that_a_client_may_give_up_on(broker: Broker) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, request_timeout_ms=200, retry_backoff_ms=10)
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, request_timeout_ms=1500, retry_backoff_ms=10)
     async with producer:
         await producer.send_and_wait(TOPIC, b"a")
         broker.delay(3600, api="Produce")

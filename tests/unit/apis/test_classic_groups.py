@@ -159,8 +159,8 @@ async def test_a_member_that_waits_is_told_when_the_broker_stops(node: Any) -> N
 async def test_a_silent_member_is_removed_by_the_clock(start: Any) -> None:
     node = await start(group_initial_rebalance_delay_ms="0", group_min_session_timeout_ms="1")
     await node.call(FindCoordinatorRequest(key="g", key_type=0), 2)
-    first = await node.call(join_of(session_timeout_ms=50), 9)
-    member = await node.call(join_of(first.member_id, session_timeout_ms=50), 9)
+    first = await node.call(join_of(session_timeout_ms=1000), 9)
+    member = await node.call(join_of(first.member_id, session_timeout_ms=1000), 9)
     await node.call(sync_of(member, {member.member_id: b"all"}), 3)
     (machine,) = [m for _, m in node.broker.groups.shards() if "g" in m.groups]
     while machine.groups["g"].state != "Empty":

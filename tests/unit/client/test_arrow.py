@@ -215,7 +215,7 @@ async def test_a_consumer_gives_record_batches_and_stands_behind_them(fake: Fake
     consumer = await consume(logs.brokers[0])
     consumer.assign([T0, T1])
     offsets: dict[int, list[int]] = {0: [], 1: []}
-    async for found in consumer.arrow(max_rows=7, timeout_ms=200):
+    async for found in consumer.arrow(max_rows=7, timeout_ms=2000):
         assert 0 < found.num_rows <= 7
         for partition, offset in zip(
             *(found.column(name).to_pylist() for name in ("partition", "offset")), strict=True

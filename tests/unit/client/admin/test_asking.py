@@ -125,7 +125,7 @@ async def test_a_partition_that_stays_without_a_leader_fails_alone_when_the_time
     broker = await fake()
     broker.leaders = {("t", 0): 1, ("t", 1): -1}
     broker.on(DeleteRecordsRequest, deleted({}))
-    cluster = await connect(broker, **{"default.api.timeout.ms": 50})
+    cluster = await connect(broker, **{"default.api.timeout.ms": 1000})
     done = await Topics(cluster).delete_records({("t", 0): 1, ("t", 1): 1})
     assert list(done) == [("t", 0)]
     error = done.errors[TopicPartition("t", 1)]

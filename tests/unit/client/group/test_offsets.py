@@ -44,7 +44,7 @@ async def test_a_commit_whose_answer_is_lost_is_sent_again(broker: Any, reader: 
 
 
 async def test_what_does_not_help_is_raised_with_the_partition(broker: Any, reader: Any) -> None:
-    one = await reader(broker.bootstrap, default_api_timeout_ms=200)
+    one = await reader(broker.bootstrap, default_api_timeout_ms=1500)
     with pytest.raises(BrokerSaid, match="t-0") as caught:
         await one.member.commit({PLACES[0]: Offset(4, metadata="x" * 5000)})
     assert caught.value.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
