@@ -92,6 +92,7 @@ def test_ctrl_c_cancels_what_is_waited_for(background: Background) -> None:
         try:
             await asyncio.Event().wait()
         finally:
+            await asyncio.sleep(0.05)  # it is waited for, whatever it still does
             cancelled.set()
 
     def press() -> None:
@@ -114,6 +115,23 @@ def test_ctrl_c_in_a_callback_does_not_hurt_the_loop(background: Background) -> 
     with pytest.raises(KeyboardInterrupt):
         background.call(work)
     assert background.call(three) == 3
+
+
+def test_ctrl_c_in_a_callback_is_told_to_whoever_asked_for_it(background: Background) -> None:
+    """Also if that is not the task that the thread waited for, which is cancelled."""
+    asking: list[asyncio.Future[object]] = []
+
+    async def work() -> None:
+        asking.append(asyncio.ensure_future(in_caller(lambda: signal.raise_signal(signal.SIGINT))))
+        await asyncio.Event().wait()
+
+    async def outcome() -> object:
+        return await asyncio.wait_for(asking[0], 10)
+
+    with pytest.raises(KeyboardInterrupt):
+        background.call(work)
+    with pytest.raises(ClientError, match="its thread was interrupted"):
+        background.call(outcome)
 
 
 def test_whoever_waits_when_the_loop_ends_hears_of_it(background: Background) -> None:
@@ -155,6 +173,21 @@ def test_one_that_is_dropped_is_closed_and_ends(background: Background, closed: 
     background.end_soon()
     background._thread.join(10)
     assert closed == ["klamm-client"] and not background._thread.is_alive()
+
+
+def test_a_close_that_never_ends_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("klamm.blocking.background.EXIT_LIMIT_S", 0.01)
+
+    async def close() -> None:
+        await asyncio.Event().wait()
+
+    background = Background("client", close)
+    background.end_soon()
+    background._thread.join(60)
+    assert not background._thread.is_alive()
+    assert caplog.messages == ["A client could not be closed properly within 0.01 s."]
 
 
 def test_what_a_call_gave_is_freed_with_the_last_who_has_it(background: Background) -> None:

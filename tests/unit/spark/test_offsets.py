@@ -138,6 +138,10 @@ def test_halves_of_tasks_count_as_a_whole() -> None:
     assert len(divide([Range(A0, 0, 5), Range(A1, 0, 5)], 5, None)) == 6
 
 
+def test_no_task_has_nothing_to_do() -> None:
+    assert divide([Range(A0, 0, 2)], 5, None) == [Range(A0, 0, 1), Range(A0, 1, 2)]
+
+
 def test_without_wishes_there_is_a_task_for_each_partition_that_has_something() -> None:
     ranges = [Range(A0, 5, 5), Range(A1, 0, 9), Range(B0, 7, 3)]
     assert divide(ranges, None, None) == [Range(A1, 0, 9)]

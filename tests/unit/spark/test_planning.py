@@ -38,6 +38,7 @@ def test_a_topic_with_another_id_is_another_topic_and_read_from_its_beginning() 
     planned = plan(start, end, {A0: 0})
     assert planned.ranges == [Range(A0, 0, 7), Range(B0, 1, 2)]
     assert planned.losses == ["Topic a was deleted and made anew: what was not read of the former one is lost."]
+    assert plan(start, end, {A0: 2}).losses == planned.losses  # which says it all
 
 
 def test_partitions_that_are_gone_are_a_loss_with_the_offset_they_were_read_up_to() -> None:
@@ -61,6 +62,7 @@ def test_a_batch_of_before_a_restart_is_not_read_from_a_topic_that_was_made_sinc
     assert anew.losses == ["Topic a was deleted and made anew: of a-0, what was from offset 3 on is lost."]
     gone = of_now(planned, end, Found(frozenset({A0}), {"a": "old"}))
     assert (gone.ranges, gone.losses) == ([Range(A0, 3, 9)], ["b-0 is gone: what was from offset 0 on is lost."])
+    assert of_now(Plan([], ["before"]), end, Found(frozenset(), {})).losses == ["before"]
 
 
 @given(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from types import SimpleNamespace as Some
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("pyspark")
 from klamm import Admin
 from klamm.client.errors import ClientError
 from klamm.core.ids import TopicPartition
-from klamm.spark.progress import Commits, Group, groups_of, positions
+from klamm.spark.progress import Commits, Group, Progress, groups_of, positions
 from klamm.testing import Broker
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
@@ -125,9 +126,76 @@ def test_offsets_that_are_out_of_date_are_left_out(monkeypatch: pytest.MonkeyPat
     assert seen == [0, 49]
 
 
-def test_a_query_never_hears_of_what_goes_wrong(caplog: pytest.LogCaptureFixture) -> None:
-    from klamm.spark.progress import Progress
+class FakeAdmin:
+    def __init__(self) -> None:
+        self.asked: list[dict[TopicPartition, int]] = []
+        self.failures = 0
+        self.is_closed = False
 
+    def alter_group_offsets(self, _: str, offsets: dict[TopicPartition, int]) -> FakeAdmin:
+        self.asked.append(offsets)
+        return self
+
+    def check(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise ClientError("no")
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_the_same_offsets_are_committed_once_unless_that_has_failed_and_at_rest_there_is_no_connection() -> None:
+    group, admin, commits = Group.of(SERVERS, "q"), FakeAdmin(), Commits()
+    commits._admins[group.client] = admin  # type: ignore[assignment]
+    admin.failures = 1
+    commits._waiting = {group: {A0: 1}}
+    follow: list[Any] = [{group: {A0: 1}}, {group: {A0: 1}}, {group: {A0: 2}}]
+    next_ = commits._next
+
+    def after_each() -> Any:
+        if admin.asked and follow:
+            return follow.pop(0)
+        if admin.asked and not admin.is_closed:
+            commits.rest()
+        elif admin.is_closed:
+            commits._is_closing = True
+        return next_()
+
+    commits._next = after_each  # type: ignore[method-assign]
+    commits._run()
+    assert admin.asked == [{A0: 1}, {A0: 1}, {A0: 2}]
+    assert commits._admins == {}
+
+
+def test_what_spark_reports_is_committed_and_connections_rest_with_the_last_query(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group, told = Group.of(SERVERS, "q"), []
+    listener: Any = Progress(None)  # type: ignore[arg-type]
+    listener._commits = Some(put=told.append, rest=lambda: told.append("rest"))
+    listener._groups = {"r1": [group], "r2": [None, group], "others": [None]}
+
+    def progressed(run: str, *ends: str) -> None:
+        listener.onQueryProgress(Some(progress=Some(runId=run, sources=[Some(endOffset=end) for end in ends])))
+
+    with caplog.at_level(logging.WARNING, "klamm.spark"):
+        progressed("r1", '{"a": {"0": 3}}')
+        progressed("r2", '"rate"', '{"a": {"1": 4}}')
+        progressed("others", "1")
+        progressed("unknown", '{"a": {"0": 9}}')
+        assert caplog.messages == []
+        progressed("r2", '{"a": {"1": 9}}')  # whose this is cannot be known
+    assert "its plan has 2 sources, and 1 are reported" in caplog.text
+    assert told == [{group: {A0: 3}}, {group: {A1: 4}}]
+    listener.onQueryTerminated(Some(runId="r1"))
+    progressed("r1", '{"a": {"0": 9}}')
+    assert len(told) == 2
+    listener.onQueryTerminated(Some(runId="r2"))
+    assert told[2:] == ["rest"]
+
+
+def test_a_query_never_hears_of_what_goes_wrong(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> None:
         raise ClientError("no such thing")
 
