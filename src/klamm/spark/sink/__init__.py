@@ -10,7 +10,8 @@ Why this is so:
 
 - One decision for each batch. It is a record and a group's offset in one transaction, whose id is the sink's. Who takes
   that id over fences everybody before, and what they were about to decide is aborted or seen. So decisions are made one
-  after the other, and nobody decides about a batch that was decided.
+  after the other, and nobody decides about a batch that was decided. A stream repeats its last batch only: with one
+  before that it goes by an old checkpoint, may have other rows in it, and is refused.
 - What counts is committed, all of it. Before a decision all of its transactions are seen open, at the epoch that their
   tasks had. From there on nobody but a driver that carries the decision out ends them: two-phase transactions do not
   time out (others are not decided about if they are about to); ids of transactions are used by one process only, and

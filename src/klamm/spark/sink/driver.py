@@ -22,6 +22,7 @@ from klamm.spark.sink.ends import (
     LAST_LOOKS,
     HalfDone,
     NotDecided,
+    OldBatch,
     abort_all,
     check_open,
     commit_all,
@@ -75,6 +76,9 @@ class Decider:
         is_decided = last is not None and job.batch <= last.batch
         if not is_decided and any(one.is_done for one in written):
             raise self._replaced()
+        if last is not None and job.run and job.batch < last.batch:
+            abort_all(self._admin, ours)
+            raise self._gone_on(job.batch, last.batch)
         others = self._finish_last(set(ours))
         if is_decided:
             assert last is not None
@@ -206,6 +210,14 @@ class Decider:
     def _replaced(self) -> NotDecided:
         return NotDecided(
             f"Another driver has taken over {self._names.sink}.", "Only one query may run on a checkpoint."
+        )
+
+    def _gone_on(self, batch: int, decided: int) -> OldBatch:
+        """A query repeats its last batch at most. Of one before that nobody knows whether the rows are the same again:
+        they would be left out, and missed."""
+        return OldBatch(
+            f"Batch {batch} of {self._names.sink} cannot be written: batch {decided} was.",
+            "The checkpoint is an old one, or a copy, or another driver has gone on with it. Use a new one.",
         )
 
     def _end(self, decision: Decision, fail_on_data_loss: bool) -> None:

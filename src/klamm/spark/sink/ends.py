@@ -45,6 +45,10 @@ class HalfDone(SparkError):
     """A batch was decided, and some of its transactions cannot be committed any more."""
 
 
+class OldBatch(SparkError):
+    """A later batch than this one was decided: whoever does it goes by an old checkpoint, or by a copy."""
+
+
 class Fate(Enum):
     OPEN = "open"
     COMMITTED = "committed"
