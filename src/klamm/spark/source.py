@@ -72,8 +72,11 @@ class KlammSource(DataSource):
         return BatchReader(SourceOptions.parse(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        self._check(schema)
-        return StreamReader(SourceOptions.parse(self.options, streaming=True))
+        try:
+            self._check(schema)
+            return StreamReader(SourceOptions.parse(self.options, streaming=True))
+        except BadOption as error:
+            return Refusal(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
@@ -264,6 +267,26 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         for loss in planned.losses:
             report(loss, self.options)
         return self._tasks(planned.ranges)
+
+
+class Refusal(DataSourceStreamReader):
+    """In place of a reader whose options cannot be used. Where `streamReader` itself raises, PySpark 4.3 stumbles over
+    the reader that it does not have, and tells of that instead."""
+
+    def __init__(self, error: BadOption) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    def latestOffset(self, *_: object) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        raise self._error
 
 
 def report(loss: str, options: SourceOptions) -> None:
