@@ -48,7 +48,7 @@ def make(name: str, master: str | None, settings: Mapping[str, object]) -> Spark
 
     from klamm.spark import register
 
-    given = {setting.replace("_", "."): _text(value) for setting, value in settings.items()}
+    given = {_setting(setting): _text(value) for setting, value in settings.items()}
     if master is not None:
         given["spark.master"] = master
     if not _is_settled():
@@ -76,6 +76,11 @@ def _complete(given: dict[str, str]) -> dict[str, str]:
         prepare(found["spark.master"])
         found |= _logging(given)
     return {**defaults(found["spark.master"]), **found}
+
+
+def _setting(name: str) -> str:
+    """A name with dots in it is Spark's own, and may have underscores, too: `spark.executorEnv.AWS_REGION`."""
+    return name if "." in name else name.replace("_", ".")
 
 
 def _text(value: object) -> str:
