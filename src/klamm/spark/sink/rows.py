@@ -31,7 +31,7 @@ def check(columns: Mapping[str, str], topic: str | None) -> None:
     if topic is None and "topic" not in columns:
         raise BadOption("Nobody says which topic to write to.", "Give the option topic, or rows with a column `topic`.")
     for name, types in _TYPES.items():
-        if name in columns and columns[name] not in types and not (name == "topic" and topic is not None):
+        if name in columns and columns[name].lower() not in types and not (name == "topic" and topic is not None):
             raise BadOption(f"The column {name} is {columns[name]}, and must be {' or '.join(types)}.")
 
 
@@ -95,6 +95,7 @@ def _headers(column: Any) -> list[Headers]:
 
 
 def _header(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
-    if header is None or header["key"] is None:
+    key, value = (None, None) if header is None else header.values()  # by their place: names may be in any case
+    if key is None:
         raise SparkError("A header of a row has no key: it is null.", "Leave it out; its value may be null.")
-    return header["key"], header["value"]
+    return key, value
