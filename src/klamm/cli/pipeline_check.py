@@ -23,9 +23,15 @@ def run_check(args: argparse.Namespace) -> int:
     if pipeline is None:
         return _WRONG
     from klamm.spark.pipelines.check import check
+    from klamm.spark.pipelines.mistakes import Mistakes
 
     with TemporaryDirectory() as folder:
-        spark = start_session(pipeline, "local[1]", os.path.join(folder, "spark.log"), _of_the_process(pipeline.spark))
+        log = os.path.join(folder, "spark.log")
+        try:
+            spark = start_session(pipeline, "local[1]", log, _of_the_process(pipeline.spark))
+        except Mistakes as mistakes:
+            tell_mistakes(mistakes.found)
+            return _WRONG
         try:
             found = check(pipeline, spark, cluster=not args.no_cluster)
         finally:

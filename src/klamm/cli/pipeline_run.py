@@ -34,6 +34,7 @@ def run_run(args: argparse.Namespace) -> int:
     from py4j.protocol import Py4JError
 
     from klamm.client.errors import ClientError
+    from klamm.spark.pipelines.mistakes import Mistakes
     from klamm.spark.pipelines.run import PipelineFailed, claim
     from klamm.spark.pipelines.topics import look_up
 
@@ -54,6 +55,9 @@ def run_run(args: argparse.Namespace) -> int:
             return _run(pipeline, spark, lock, signals, args.once)
         finally:
             spark.stop()
+    except Mistakes as mistakes:
+        tell_mistakes(mistakes.found)
+        return 2
     except PipelineFailed as error:
         if args.log_level == "debug":
             remark(error.details)
@@ -131,6 +135,4 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _log_of(pipeline: Pipeline) -> str:
     from klamm.spark.pipelines.status import path_of
 
-    folder = os.path.dirname(path_of(pipeline))
-    os.makedirs(folder, exist_ok=True)
-    return os.path.join(folder, _LOG)
+    return os.path.join(os.path.dirname(path_of(pipeline)), _LOG)

@@ -20,13 +20,15 @@ _SHOWN: Final = 2000
 
 
 def start_session(pipeline: Pipeline, master: str | None, log: str | None, settings: Mapping[str, str]) -> SparkSession:
-    """What Spark and its machine say goes into the file `log`, or where everything goes. `Failed` if there is none."""
+    """What Spark and its machine say goes into the file `log`, or where everything goes. `Failed` if there is none, and
+    `Mistakes` if a setting of the pipeline is the reason."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     import klamm.spark
     from klamm.client.errors import ClientError
-    from klamm.spark.pipelines.said import plain
+    from klamm.spark.pipelines.mistakes import Mistake, Mistakes
+    from klamm.spark.pipelines.said import bad_setting, plain, without_traces
 
     try:
         with errors_into(log):
@@ -34,7 +36,10 @@ def start_session(pipeline: Pipeline, master: str | None, log: str | None, setti
     except ClientError as error:  # no Java, say
         raise Failed(error.text, error.hint) from None
     except (PySparkException, Py4JError) as error:
-        raise Failed(f"Spark cannot be started: {plain(str(error))}", _said(log)) from error
+        said = _said(log)
+        if (found := bad_setting(settings, str(error), said)) is not None:
+            raise Mistakes([Mistake(pipeline.at(f"spark.{found[0]}"), found[1])]) from None
+        raise Failed(f"Spark cannot be started: {plain(str(error))}", without_traces(said)) from error
     _hush(spark)
     return spark
 

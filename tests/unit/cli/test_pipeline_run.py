@@ -1,4 +1,4 @@
-"""What `klamm pipeline run` does with signals, and with what Spark writes to its standard error."""
+"""What `klamm pipeline run` does with signals and with what Spark writes to its standard error, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from klamm.cli import main
 from klamm.cli.pipeline_run import Signals
 from klamm.cli.pipeline_session import errors_into
 
@@ -65,3 +66,24 @@ def test_only_what_is_started_meanwhile_writes_into_the_log(tmp_path: Path, capf
     print("ours", file=sys.stderr)
     child.communicate()
     assert log.read_text() == "noise\n" and capfd.readouterr().err == "ours\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "told"),
+    [
+        ("bootstrap: 'here:port'", 2, "{0}/pipeline.yml:2:12: bootstrap.servers: 'here:port' is not HOST:PORT"),
+        ("kafka: {acks: all, security.protocol: TLS}", 2, "{0}/pipeline.yml:2:39: security.protocol=TLS is not one of"),
+        ("checkpoints: all.sql", 1, "klamm: The folder for checkpoints, {0}/all.sql, cannot be used: File exists.\n"),
+    ],
+)
+def test_what_cannot_be_used_is_told_before_spark_is_started(
+    line: str, code: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark")
+    (tmp_path / "all.sql").write_text("SELECT value FROM lines")
+    (tmp_path / "pipeline.yml").write_text(
+        f"name: a\n{line}\ninputs: {{lines: {{topic: b, format: text}}}}\n"
+        "flows: {all: {sql: all.sql, output: console}}\n"
+    )
+    assert main(["pipeline", "run", str(tmp_path)]) == code
+    assert "".join(capsys.readouterr()).startswith(told.format(tmp_path))

@@ -61,7 +61,8 @@ from its checkpoint; a busy machine is no reason to end a pipeline."""
 _NO_WATERMARK_YET: Final = "1970-01-01T00:00:00.000Z"
 _INITIALIZING: Final = "Initializing"
 _NO_WORKER: Final = "Timed out while waiting for the Python worker to connect back"
-_HEARING_S: Final = 5.0
+_HEARING_S: Final = 60.0
+"""So long at most. On a busy machine many queries take more than some seconds to be told of, and figures would miss."""
 _DEEPEST: Final = 20
 
 
@@ -79,6 +80,10 @@ class AlreadyRuns(SparkError):
 
 class OthersCheckpoints(SparkError):
     """What is in the folder was remembered by another pipeline."""
+
+
+class NoCheckpoints(SparkError):
+    """Nothing can be written where the queries are to remember what they have done."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +124,14 @@ def claim(pipeline: Pipeline) -> Lock:
     another pipeline remembers of its topics would only be wrong here."""
     files = real_env().files
     path = status.path_of(pipeline)
-    files.make_dirs(os.path.dirname(path))
-    lock = files.lock(os.path.join(os.path.dirname(path), "lock"))
+    try:
+        files.make_dirs(os.path.dirname(path))
+        lock = files.lock(os.path.join(os.path.dirname(path), "lock"))
+    except OSError as error:
+        raise NoCheckpoints(
+            f"The folder for checkpoints, {os.path.dirname(path)}, cannot be used: {error.strerror}.",
+            "Name another one with --checkpoints, or in pipeline.yml.",
+        ) from None
     found = status.read(files, pipeline)
     if lock is None:
         who = f", process {found.pid}" if found is not None else ""

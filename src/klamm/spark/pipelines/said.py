@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from klamm.spark.errors import SparkError
@@ -32,7 +32,12 @@ _TRACEBACK: Final = "Traceback (most recent call last):\n"
 _CAUSE: Final = "\nCaused by: "
 _PYTHON_ERROR: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: (.*))?$")
 _JAVA_ERROR: Final = re.compile(r"^(?:[a-z_][\w$]*\.)+[A-Z][\w$]*: ")
+_CALLED: Final = re.compile(r"^An error occurred while calling \S+\s*:\s*")
+"""How py4j begins; what it says after that is Java's."""
 _JAVA_FRAME: Final = re.compile(r"^\s*at [\w$.]+[(/]")
+_FOR_NOBODY: Final = re.compile(r"^\s*at [\w$.]+[(/]|^\s*\.\.\. \d+ more|^WARNING: Using incubator modules")
+_HEAP: Final = "-Xmx"
+_MEMORY: Final = "spark.driver.memory"
 _OTHER_STATE: Final = (
     "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE]",
     "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]",
@@ -142,6 +147,21 @@ def hint_for(messages: list[str], checkpoint: str) -> str:
     return ""
 
 
+def bad_setting(settings: Iterable[str], text: str, log: str) -> tuple[str, str] | None:
+    """Which of these settings Spark could not be started with, and what it says of it: in its error, or, if there was
+    no Java yet that could tell, in the log."""
+    heap = next((line.strip() for line in log.split("\n") if _HEAP in line), None)
+    if heap is not None and _MEMORY in settings:
+        return _MEMORY, plain(heap)
+    named = next((name for name in settings if re.search(rf"{re.escape(name)}(?![\w.])", text)), None)
+    return None if named is None else (named, plain(text))
+
+
+def without_traces(log: str) -> str:
+    """What a log says, for somebody who has not asked for a trace."""
+    return "\n".join(line for line in log.split("\n") if line.strip() and not _FOR_NOBODY.match(line))
+
+
 def plain(text: str) -> str:
     """A message as one line, without condition, plan and traces; of several errors the one that caused the others."""
     text = text.replace("\r", "").strip()
@@ -150,7 +170,7 @@ def plain(text: str) -> str:
         told = text.rpartition(_CAUSE)[2]
         end = _REST.search(told)
         told = told[: end.start()] if end else told
-    told = _SQLSTATE.sub("", _CONDITION.sub("", _JAVA_ERROR.sub("", told)))
+    told = _SQLSTATE.sub("", _CONDITION.sub("", _JAVA_ERROR.sub("", _CALLED.sub("", told))))
     told = " ".join(told.split())
     told = told if len(told) <= _LIMIT else f"{told[: _LIMIT - 4]} ..."
     return told if not told or told[-1] in ".!?" else f"{told}."

@@ -47,10 +47,18 @@ def look_up(pipeline: Pipeline) -> TopicsFound:
         cluster = _ask(pipeline, found)
     except ConfigError as error:
         found.asked = False
-        found.mistakes.append(Mistake(pipeline.at("kafka"), error.text, error.hint))
+        found.mistakes.append(Mistake(_place_of(error, pipeline), error.text, error.hint))
     else:
         _compare(pipeline, cluster, found)
     return found
+
+
+def _place_of(error: ConfigError, pipeline: Pipeline) -> Place:
+    """An option is told by its name. That of the addresses has a key of its own."""
+    if error.text.startswith("bootstrap.servers"):
+        return pipeline.at("bootstrap")
+    named = next((name for name in pipeline.kafka if error.text.startswith(name)), None)
+    return pipeline.at("kafka" if named is None else f"kafka.{named}")
 
 
 def _ask(pipeline: Pipeline, found: TopicsFound) -> _Cluster:

@@ -9,7 +9,7 @@ import pytest
 
 from klamm.spark.pipelines.code import Files, Views
 from klamm.spark.pipelines.mistakes import Place
-from klamm.spark.pipelines.said import hint_for, in_python, in_sql, innermost, plain
+from klamm.spark.pipelines.said import bad_setting, hint_for, in_python, in_sql, innermost, plain, without_traces
 
 VIEWS = Views({"views": "input", "pages": "table"}, frozenset({"late"}))
 AT = Place("activity/top.sql")
@@ -159,3 +159,29 @@ def test_state_that_does_not_fit_has_a_hint_where_it_is() -> None:
     assert plain(told) == "Provided value schema does not match existing value schema."
     assert "/checkpoints/counts" in hint_for(["Job aborted", told], "/checkpoints/counts")
     assert hint_for(["Job aborted"], "/checkpoints/counts") == ""
+
+
+# Of a Spark that does not start.
+
+CALLED = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkIllegalArgumentException: [INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'two' in the config \
+"spark.task.cpus" is invalid. It should be a/an 'decimal' value. SQLSTATE: 22022
+\tat org.apache.spark.internal.config.ConfigHelpers$.toNumber(ConfigBuilder.scala:36)
+"""
+NO_JAVA_YET = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
+HEAP = "Invalid maximum heap size: -Xmxlots\nError: Could not create the Java Virtual Machine.\n"
+
+
+def test_the_setting_that_spark_does_not_start_with_is_found() -> None:
+    settings = {"spark.task": "1", "spark.task.cpus": "two", "spark.driver.memory": "lots"}
+    told = "The value 'two' in the config \"spark.task.cpus\" is invalid. It should be a/an 'decimal' value."
+    assert plain(CALLED) == told
+    assert bad_setting(settings, CALLED, "") == ("spark.task.cpus", told)
+    assert bad_setting(settings, NO_JAVA_YET, HEAP) == ("spark.driver.memory", "Invalid maximum heap size: -Xmxlots.")
+    assert bad_setting({"spark.task": "1"}, CALLED, HEAP) is None
+    assert bad_setting(settings, NO_JAVA_YET, "no space left") is None
+
+
+def test_a_log_is_shown_without_traces() -> None:
+    log = "WARNING: Using incubator modules: jdk.vector\nNo such host\n\tat a.B.c(D.scala:1)\n\t... 2 more\n\n"
+    assert without_traces(log) == "No such host"
