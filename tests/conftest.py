@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -53,6 +54,12 @@ def tool() -> Callable[[str, str], str]:
         return path
 
     return find
+
+
+@pytest.fixture
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is appended is written when the call returns: a machine that stood still for a moment is no slow disk."""
+    monkeypatch.setattr("klamm.log.appending.SLOW_WRITE_S", math.inf)
 
 
 @pytest.fixture

@@ -76,6 +76,14 @@ async def test_a_consumer_reads_from_the_replica_in_its_rack(
         assert _asked(consumer, 2) > 2
 
 
+async def _until_idle(consumer: Consumer, node: int) -> None:
+    assert consumer._cluster is not None
+    connection = consumer._cluster.nodes.existing(node, Lane.FETCH)
+    assert connection is not None
+    while connection.in_flight:
+        assert await consumer.getmany(timeout_ms=10) == {}
+
+
 def _asked(consumer: Consumer, node: int) -> int:
     assert consumer._cluster is not None
     connection = consumer._cluster.nodes.existing(node, Lane.FETCH)
@@ -100,9 +108,13 @@ async def test_a_leader_that_moves_is_followed_without_asking_for_metadata(
             return await ask(*topics, **options)
 
         monkeypatch.setattr(consumer._cluster, "metadata", metadata)
+        # Nothing is fetched while it moves: the old leader might not know the new one yet, nor the new one itself.
+        consumer.pause(place)
+        await _until_idle(consumer, 1)
         (await admin.alter_reassignments({place: [2, 1]})).check()
         (await admin.elect_leaders([place])).check()
         await write(bootstrap, topic, b"after")
+        consumer.resume(place)
         assert await read(consumer, 1) == [b"after"]
         leader = consumer._cluster.leader(*place)
         assert leader is not None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 import klamm.testing
-from klamm import Admin
+from klamm import Admin, Producer
 from klamm.client.admin.results import Results
 from klamm.client.admin.transactions import TransactionDescription, TransactionListing
+from klamm.client.errors import ClientError
 from klamm.client.membership import Offset
 from klamm.client.prepared import PreparedTransaction
 from klamm.core.env.real import RealClock
@@ -25,7 +27,7 @@ pytest.importorskip("pyspark")
 
 from klamm.spark.sink.decisions import TOPIC, Decision, Names, of_application, of_one_write
 from klamm.spark.sink.driver import Decider, give_up, transactions
-from klamm.spark.sink.ends import HalfDone, NotDecided, abort_all, check_open
+from klamm.spark.sink.ends import LAST_LOOKS, HalfDone, NotDecided, abort_all, check_open
 from klamm.spark.sink.task import Job, Written, write
 from klamm.spark.sink.writer import Message, _Writes
 
@@ -140,6 +142,21 @@ def test_an_abort_after_the_decision_undoes_nothing(driver: Driver) -> None:
     assert driver.found() == ["a"]
 
 
+def test_an_abort_waits_for_what_is_about_to_be_decided(driver: Driver) -> None:
+    written = driver.task("a")
+    hasty = Driver(driver.broker, **{"kafka.default.api.timeout.ms": "200"})
+    with driver.decider() as decider:
+        producer = decider._producer
+        with producer.transaction():
+            decision = Decision(0, tuple(transactions([written])))
+            where = producer.send(TOPIC, decision.to_bytes(NAMES), key=SINK.encode())
+            producer.send_offsets({(where.topic, where.partition): Offset(where.offset, metadata="0")}, NAMES.group)
+            with pytest.raises(ClientError):
+                hasty.abort(written)
+    driver.commit(driver.task("a"))
+    assert driver.found() == ["a"]
+
+
 def test_an_abort_before_it_ends_what_was_written(driver: Driver, admin: Admin) -> None:
     driver.abort(driver.task("a"), None)
     assert open_ones(admin) == []
@@ -171,6 +188,28 @@ def test_a_driver_that_was_replaced_decides_nothing(driver: Driver) -> None:
     assert driver.found() == ["a", "b"]
 
 
+def test_a_driver_that_was_replaced_ends_nothing_of_the_other(driver: Driver) -> None:
+    with driver.decider() as replaced, driver.decider() as other:
+        counted = driver.task("a")
+        with pytest.raises(NotDecided, match="Another driver"):
+            replaced.commit(Job(SINK, 0), [driver.task("b")])
+        other.commit(Job(SINK, 0), [counted])
+    assert driver.found() == ["a"]
+
+
+def test_a_batch_of_which_a_task_says_that_it_is_decided_is_not_decided_again(driver: Driver) -> None:
+    with pytest.raises(NotDecided, match="Another driver"):
+        driver.commit(driver.task("a"), Written(Job(SINK, 0), is_done=True))
+    assert driver.found() == []
+
+
+def test_the_topic_of_decisions_may_be_made_by_two_at_once(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.commit(driver.task("a"))
+    monkeypatch.setattr(Admin, "list_topics", lambda _: [])
+    driver.commit(driver.task("b", batch=1), batch=1)
+    assert driver.found() == ["a", "b"]
+
+
 def test_batches_are_committed_by_any_of_several_processes(driver: Driver) -> None:
     """Spark has a pool of them, and the next commit of a query may be in another one than the last."""
     processes = [Actor({"kafka.bootstrap.servers": driver.broker.bootstrap, "topic": "t"}) for _ in range(2)]
@@ -190,15 +229,17 @@ def test_a_group_that_was_forgotten_costs_no_batch(driver: Driver, admin: Admin)
     assert not again.is_done
     driver.commit(again, batch=4)
     assert driver.found() == ["a"]
+    assert open_ones(admin) == []
     driver.commit(driver.task("b", batch=5), batch=5)
     assert driver.found() == ["a", "b"]
     assert open_ones(admin) == []
 
 
 def test_without_its_record_a_decision_is_not_carried_out_by_guess(driver: Driver, admin: Admin) -> None:
-    driver.dies_after_deciding(driver.task("a"))
+    driver.dies_after_deciding(driver.task("a", job=Job(SINK, 0, run="r1")))
     (place,) = admin.list_group_offsets(NAMES.group).check()
     admin.alter_group_offsets(NAMES.group, {place: Offset(99, metadata="0")}).check()
+    give_up(driver.options.client, SINK, "r1", are_at_work=False)
     with pytest.raises(HalfDone, match="the record of it in __klamm_spark_decisions is gone"):
         driver.commit(driver.task("a"))
     driver.commit(driver.task("b", batch=1), batch=1)
@@ -231,6 +272,23 @@ def test_two_sinks_that_take_turns_do_not_abort_each_other(driver: Driver) -> No
     driver.commit(*written, job=one)
     driver.commit(*others, job=other)
     assert driver.found() == ["one0", "one1", "two0", "two1"]
+
+
+def test_what_other_sinks_are_deciding_keeps_nobody_waiting(klamm_broker: Broker, admin: Admin) -> None:
+    klamm_broker.create_topic("t", retention_ms=-1)
+    driver = Driver(klamm_broker, **{"kafka.default.api.timeout.ms": "5000"})
+    driver.commit(driver.task("a"))
+    (place,) = admin.list_group_offsets(NAMES.group).check()
+    with Producer(bootstrap_servers=klamm_broker.bootstrap, transactional_id="other") as other:
+        other.begin()
+        other.send(TOPIC, b"{}", key=b"other", partition=place.partition)
+        for batch in (1, 2):
+            driver.commit(driver.task(f"{batch}", batch=batch), batch=batch)
+        new = Job("query:new", 0)
+        driver.commit(driver.task("b", job=new), job=new)
+        other.abort()
+    assert driver.found() == ["1", "2", "a", "b"]
+    driver.dies()
 
 
 def test_a_dead_driver_in_the_middle_of_a_decision_keeps_nobody_waiting(driver: Driver, admin: Admin) -> None:
@@ -348,11 +406,20 @@ def test_an_abort_after_half_of_a_commit_goes_on_with_it(driver: Driver, klamm_b
     assert driver.found() == ["a", "b"]
 
 
-def test_an_abort_of_a_write_ends_all_of_it(driver: Driver, admin: Admin) -> None:
+def test_an_abort_of_a_write_ends_all_of_it(driver: Driver, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is begun while it is looked for."""
     job = Job(of_one_write("w"), 0, is_once=True)
     written = driver.task("a", job=job)
     driver.task("b", job=job)
+    looks = []
+
+    def look_again(_: float) -> None:
+        looks.append(open_ones(admin))
+        driver.task("b", job=job)
+
+    monkeypatch.setattr("klamm.spark.sink.once.time", SimpleNamespace(sleep=look_again))
     driver.abort(written, None, job=job)
+    assert looks == [[]] * LAST_LOOKS
     assert driver.found() == []
     assert open_ones(admin) == []
 
@@ -419,6 +486,24 @@ def test_what_tasks_have_open_is_ended_when_their_run_is_given_up(batch: int, dr
     assert driver.found() == ["a", "b"][1 - batch :]
 
 
+def test_what_tasks_begin_while_their_run_is_given_up_is_ended_as_long_as_that_is_needed(
+    driver: Driver, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, looks = Job(SINK, 0, run="r1"), []
+
+    def look_again(_: float) -> None:
+        looks.append(open_ones(admin))
+        driver.task("a", job=job)
+
+    monkeypatch.setattr("klamm.spark.sink.driver.time", SimpleNamespace(sleep=look_again))
+    give_up(driver.options.client, SINK, "r1")
+    assert looks == [[]] * LAST_LOOKS
+    assert open_ones(admin) == []
+    driver.task("a", job=job)
+    give_up(driver.options.client, SINK, "r1", is_needed=lambda: False)
+    assert len(open_ones(admin)) == 1
+
+
 def test_who_was_about_to_commit_what_is_given_up_cannot(driver: Driver, admin: Admin) -> None:
     job = Job(SINK, 0, run="r1")
     written = driver.task("a", job=job)
@@ -431,11 +516,26 @@ def test_who_was_about_to_commit_what_is_given_up_cannot(driver: Driver, admin: 
     assert driver.found() == []
 
 
+def test_who_gives_up_writes_that_down_beside_what_was_void_before(driver: Driver, admin: Admin) -> None:
+    before = driver.task("a", job=Job(SINK, 0, run="r3"))
+    with driver.decider() as decider:
+        decider._decide(Decision(0, (), tuple(transactions([before]))))  # and dies before it is aborted
+    left = driver.task("b", job=Job(SINK, 1, run="r1"))
+    give_up(driver.options.client, SINK, "r1", are_at_work=False)
+    for is_group_known in (True, False):
+        with driver.decider() as decider:
+            assert decider._last == Decision(0, (), tuple(sorted(transactions([before, left]))))
+        if is_group_known:
+            admin.delete_groups([NAMES.group]).check()
+
+
 def test_what_was_decided_is_not_given_up_but_committed(driver: Driver) -> None:
     written = driver.task("a", job=Job(SINK, 0, run="r1"))
     driver.dies_after_deciding(written)
     give_up(driver.options.client, SINK, "r1", are_at_work=False)
     assert driver.found() == ["a"]
+    with driver.decider() as decider:
+        assert decider._last == Decision(0, tuple(transactions([written])))
     driver.commit(driver.task("a"))
     assert driver.found() == ["a"]
 

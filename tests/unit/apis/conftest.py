@@ -213,6 +213,11 @@ class Tools:
     deny = Deny
 
 
+@pytest.fixture(autouse=True)
+def on_a_quick_disk(quick_disk: None) -> None:
+    """`Harness.append` waits for nothing."""
+
+
 @pytest.fixture
 def tools() -> type[Tools]:
     return Tools

@@ -20,6 +20,8 @@ from klamm.log.results import Appended, Rejected
 from klamm.records.batch import header_bytes, iter_batches
 from klamm.records.record import Record, decode_records, encode_batch
 
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
 ID = bytes(range(16))
 OTHER_ID = bytes(range(1, 17))
 CONFIG = LogConfig(file_delete_delay_ms=0)

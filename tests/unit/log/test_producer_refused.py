@@ -15,6 +15,8 @@ from klamm.log.log import Log
 from klamm.log.results import Appended, LogState, Rejected
 from klamm.records.record import Record, encode_batch
 
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
 
 def batch(sequence: int, producer_id: int = 7) -> bytearray:
     now_ms = real_env().clock.time_ms()

@@ -27,6 +27,8 @@ from klamm.metadata.replay import replay
 from klamm.records.record import Record, encode_batch
 from klamm.replica.manager import ReplicaManager
 
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
 US, THEM = 1, 2
 ID = b"i" * 16
 
