@@ -31,6 +31,7 @@ def test_defaults_are_those_of_sparks_own_source_but_for_the_isolation_level() -
 def test_names_of_options_may_be_written_in_any_case() -> None:
     found = parse(STARTINGOFFSETS="latest", streaming=True, failondataloss="FALSE", MaxOffsetsPerTrigger=" 7 ")
     assert (found.starting.everywhere, found.fail_on_data_loss, found.max_offsets) == (LATEST, False, 7)
+    assert parse(**{"fetchOffset.numRetries": "0"}).retries == 0
 
 
 def test_options_with_kafka_in_front_go_to_the_client_and_the_group_does_not() -> None:
@@ -80,6 +81,7 @@ def test_times_are_written_as_in_sparks_settings(text: str, expected: int) -> No
         ({"assign": '{"clicks": "01"}'}, "The option assign is"),
         ({"assign": '{"clicks": [0.5]}'}, "The option assign is"),
         ({"assign": '{"clicks": [-1]}'}, "The option assign is"),
+        ({"assign": '{"clicks": [true]}'}, "The option assign is"),
         ({"subscribePattern": "("}, "a regular expression"),
         ({"startingOffsets": "newest"}, "earliest, latest, or JSON like"),
         ({"startingOffsets": "latest"}, "would be empty"),
@@ -135,5 +137,7 @@ def test_the_sinks_sequence_of_writes_has_a_name_and_numbers() -> None:
     for half in ({"txnAppId": "hourly"}, {"txnVersion": "1"}):
         with pytest.raises(BadOption, match="belong together"):
             SinkOptions.parse(SERVERS | half)
+    with pytest.raises(BadOption, match="txnAppId makes writing exactly once"):
+        SinkOptions.parse(SERVERS | {"txnAppId": "a", "txnVersion": "1", "deliveryGuarantee": "at-least-once"})
     with pytest.raises(BadOption, match="deliveryGuarantee is 'twice'"):
         SinkOptions.parse(SERVERS | {"deliveryGuarantee": "twice"})

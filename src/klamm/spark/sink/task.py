@@ -13,17 +13,16 @@ from klamm.client.errors import BrokerSaid, ClientError, UnsupportedVersion
 from klamm.client.prepared import PreparedTransaction
 from klamm.core.env.real import real_env
 from klamm.core.errors import ErrorCode
-from klamm.spark.errors import BadOption
+from klamm.core.ids import TopicPartition
+from klamm.spark.errors import BadOption, is_gone
 from klamm.spark.kept import Kept
 from klamm.spark.options import Guarantee, SinkOptions
-from klamm.spark.sink.decisions import TOPIC, Names
+from klamm.spark.sink.decisions import PARTITIONS, TOPIC, Names
 from klamm.spark.sink.ends import Fate, abort_all, describe, fate
 from klamm.spark.sink.rows import split
 
 if TYPE_CHECKING:
     import pyarrow
-
-    from klamm.core.ids import TopicPartition
 
 log = logging.getLogger("klamm.spark")
 
@@ -109,9 +108,20 @@ def decided_batch(admin: Admin, names: Names, *, require_stable: bool) -> int | 
 
 def pointer(admin: Admin, names: Names, *, require_stable: bool) -> tuple[TopicPartition, int, int] | None:
     """Where the last decision stands, and its batch."""
-    offsets = admin.list_group_offsets(names.group, require_stable=require_stable).check()
+    places = _of_decisions(admin) if require_stable else None
+    offsets = admin.list_group_offsets(names.group, places, require_stable=require_stable).check()
     found = [(place, at.offset, int(at.metadata)) for place, at in offsets.items() if place.topic == TOPIC]
     return max(found, key=lambda one: one[2], default=None)
+
+
+def _of_decisions(admin: Admin) -> list[TopicPartition]:
+    """Asked for all offsets that a group has, brokers say nothing of its first one as long as that is not committed,
+    and nobody would wait for it. They do say it of partitions that are asked for."""
+    described = admin.describe_topics([TOPIC])
+    error = described.errors.get(TOPIC)
+    if error is not None and not is_gone(error):
+        raise error
+    return [TopicPartition(TOPIC, index) for index in (range(PARTITIONS) if error else described[TOPIC].partitions)]
 
 
 def _send(producer: Producer, batches: Iterable[pyarrow.RecordBatch], options: SinkOptions) -> int:
