@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ pytest.importorskip("pyspark")
 from klamm.spark.sink.decisions import TOPIC, Decision, Names, of_application, of_one_write
 from klamm.spark.sink.driver import Decider, give_up, transactions
 from klamm.spark.sink.ends import LAST_LOOKS, HalfDone, NotDecided, abort_all, check_open
-from klamm.spark.sink.task import Job, Written, write
+from klamm.spark.sink.task import Job, Worker, Written, write
 from klamm.spark.sink.writer import Message, _Writes
 
 SINK = "query:q"
@@ -101,8 +102,10 @@ def test_rows_are_seen_when_their_batch_is_committed_and_never_again(driver: Dri
     assert driver.found() == []
     driver.commit(first, second)
     assert driver.found() == ["a", "b", "c"]
+    transactions_so_far = len(admin.list_transactions())
     again = driver.task("a", "b", "c")  # in other tasks
     assert again.is_done
+    assert len(admin.list_transactions()) == transactions_so_far  # it did not even begin
     driver.commit(again)
     assert driver.found() == ["a", "b", "c"]
     assert open_ones(admin) == []
@@ -113,6 +116,23 @@ def test_what_another_attempt_wrote_is_aborted(driver: Driver, admin: Admin) -> 
     driver.commit(kept)
     assert driver.found() == ["a"]
     assert open_ones(admin) == []
+
+
+def test_a_task_that_was_too_late_ends_what_it_wrote(
+    driver: Driver, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = transactions([driver.task("a")])
+    write_all = Worker.write
+
+    def meanwhile_decided(*args: Any) -> Written:
+        with driver.decider() as decider:  # which has looked for others before
+            written = write_all(*args)
+            decider._decide(Decision(0, tuple(counted)))
+        return written
+
+    monkeypatch.setattr(Worker, "write", meanwhile_decided)
+    assert driver.task("b").is_done
+    assert open_ones(admin) == [counted[0].transactional_id]
 
 
 def test_a_driver_that_comes_back_carries_out_what_was_decided(driver: Driver) -> None:
@@ -260,34 +280,38 @@ def test_ids_are_used_again_only_after_a_commit(driver: Driver) -> None:
     sixth = driver.task("e", batch=3)
     driver.commit(fifth, sixth, batch=3)
     assert driver.found() == ["a", "b", "c", "d", "e"]
+    (next_run,) = transactions([driver.task("f", job=Job(SINK, 4, run="r2"))])
+    assert NAMES.is_of_run(next_run.transactional_id, "r2")
 
 
-def test_two_sinks_that_take_turns_do_not_abort_each_other(driver: Driver) -> None:
+def test_two_sinks_that_take_turns_are_in_nobodys_way(driver: Driver, admin: Admin) -> None:
     one, other = Job("query:one", 0), Job("query:two", 0)
     written: list[Written] = []
     others: list[Written] = []
     for number in "01":
         written.append(driver.task(f"one{number}", job=one))
         others.append(driver.task(f"two{number}", job=other))
-    driver.commit(*written, job=one)
-    driver.commit(*others, job=other)
+    client = driver.options.client
+    with Decider(admin, client, one.sink) as first, Decider(admin, client, other.sink) as second:
+        first.commit(one, written)
+        second.commit(other, others)
     assert driver.found() == ["one0", "one1", "two0", "two1"]
 
 
 def test_what_other_sinks_are_deciding_keeps_nobody_waiting(klamm_broker: Broker, admin: Admin) -> None:
     klamm_broker.create_topic("t", retention_ms=-1)
-    driver = Driver(klamm_broker, **{"kafka.default.api.timeout.ms": "5000"})
+    driver = Driver(klamm_broker, **{"kafka.default.api.timeout.ms": "30000"})
     driver.commit(driver.task("a"))
     (place,) = admin.list_group_offsets(NAMES.group).check()
     with Producer(bootstrap_servers=klamm_broker.bootstrap, transactional_id="other") as other:
         other.begin()
         other.send(TOPIC, b"{}", key=b"other", partition=place.partition)
-        for batch in (1, 2):
-            driver.commit(driver.task(f"{batch}", batch=batch), batch=batch)
+        driver.dies_after_deciding(driver.task("1", batch=1), batch=1)
+        driver.commit(driver.task("1", batch=1), batch=1)
         new = Job("query:new", 0)
         driver.commit(driver.task("b", job=new), job=new)
         other.abort()
-    assert driver.found() == ["1", "2", "a", "b"]
+    assert driver.found() == ["1", "a", "b"]
     driver.dies()
 
 
@@ -313,6 +337,15 @@ def test_two_phase_transactions_wait_for_their_driver(klamm_broker: Broker) -> N
     driver.commit(written)
     assert driver.found() == ["a"]
     driver.dies()
+
+
+def test_a_decision_has_a_time_limit_also_if_tasks_must_have_none(klamm_broker: Broker, admin: Admin) -> None:
+    driver = Driver(klamm_broker, **{"kafka.transaction.two.phase.commit.enable": "true"})
+    with driver.decider() as decider:
+        decider._producer.begin()
+        decider._producer.send(TOPIC, b"{}", key=b"x")
+        now = admin.describe_transactions([NAMES.decider])[NAMES.decider]
+    assert (now.has_limit, now.timeout_ms) == (True, 30_000)
 
 
 LIMITED = {"kafka.transaction.two.phase.commit.enable": "false"}
@@ -391,6 +424,8 @@ def test_a_write_without_a_name_leaves_no_group_and_no_decision(driver: Driver, 
     job = Job(of_one_write("w"), 0, is_once=True)
     written = [driver.task("a", job=job), driver.task("b", job=job)]
     driver.task("b", job=job)  # a second attempt
+    listed = admin.describe_transactions(open_ones(admin))
+    assert [one.has_limit for one in listed.values()] == [True] * 3  # nobody comes back for them
     driver.commit(*written, job=job)
     assert driver.found() == ["a", "b"]
     assert open_ones(admin) == []
@@ -404,6 +439,20 @@ def test_an_abort_after_half_of_a_commit_goes_on_with_it(driver: Driver, klamm_b
     admin.end_transactions(transactions(written[:1]), committed=True).check()
     driver.abort(*written, job=job)
     assert driver.found() == ["a", "b"]
+
+
+def test_a_write_of_which_a_part_is_lost_is_not_committed_and_if_it_is_half_done_that_is_told(
+    driver: Driver, admin: Admin
+) -> None:
+    job = Job(of_one_write("w"), 0, is_once=True)
+    written = [driver.task("a", job=job), driver.task("b", job=job)]
+    admin.end_transactions(transactions(written[:1]), committed=False).check()
+    with pytest.raises(NotDecided, match="is aborted"):
+        driver.commit(*written, job=job)
+    assert driver.found() == []
+    admin.end_transactions(transactions(written[1:]), committed=True).check()
+    with pytest.raises(HalfDone, match="1 of 2 transactions of the write could not be committed"):
+        driver.abort(*written, job=job)
 
 
 def test_an_abort_of_a_write_ends_all_of_it(driver: Driver, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -527,6 +576,13 @@ def test_who_gives_up_writes_that_down_beside_what_was_void_before(driver: Drive
             assert decider._last == Decision(0, (), tuple(sorted(transactions([before, left]))))
         if is_group_known:
             admin.delete_groups([NAMES.group]).check()
+
+
+def test_a_run_that_has_left_nothing_is_given_up_without_replacing_anybody(driver: Driver) -> None:
+    with driver.decider() as decider:
+        give_up(driver.options.client, SINK, "r1", are_at_work=False)
+        decider.commit(Job(SINK, 0), [driver.task("a", job=Job(SINK, 0, run="r2"))])
+    assert driver.found() == ["a"]
 
 
 def test_what_was_decided_is_not_given_up_but_committed(driver: Driver) -> None:

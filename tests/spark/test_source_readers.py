@@ -15,11 +15,14 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
+from klamm import Producer
+from klamm.client.errors import BrokerSaid
 from klamm.core.ids import TopicPartition
 from klamm.spark.errors import BadOption, DataLoss, NothingCame
 from klamm.spark.lookup import Lookup
 from klamm.spark.offsets import Places
 from klamm.spark.options import Bound, SourceOptions
+from klamm.spark.reading import consumers
 from klamm.spark.source import BatchReader, StreamReader
 from klamm.testing import Broker
 from support.apache_kafka import ApacheKafka
@@ -90,6 +93,7 @@ def test_batches_follow_each_other_and_stop_when_there_is_nothing(topics: Topics
     assert reading.next() is None
     topics.produce(name, words(3, 4))
     assert reading.next() == words(3, 4)
+    assert all(not consumer.assignment() for consumer in consumers._spare.values())  # nothing is fetched for nobody
     reading.start()
     assert reading.next() is None
 
@@ -130,6 +134,10 @@ def test_a_limit_is_shared_among_partitions_and_nothing_is_left_out(
     topics.produce(name, words(100, 140), partition=0)
     reading.limit = ReadAllAvailable()  # as with Trigger.Once
     assert reading.next() == words(100, 140)
+    reading.limit = ReadMaxRows(20)
+    topics.admin.create_partitions({name: 3}).check()
+    topics.produce(name, words(140, 170), partition=2)
+    assert reading.next() == words(140, 160)
 
 
 def test_batches_wait_until_there_is_enough_and_no_longer_than_told(
@@ -168,6 +176,20 @@ def test_available_now_ends_where_partitions_ended_at_the_start(topics: Topics, 
     assert reading.next() == words(10, 12)
 
 
+def test_available_now_notices_that_a_topic_is_no_longer_what_it_was_at_the_start(
+    topics: Topics, query: Callable[..., Query]
+) -> None:
+    name = topics.topic()
+    topics.produce(name, words(0, 10))
+    reading = query(name, available_now=True, maxOffsetsPerTrigger=4)
+    assert reading.next() == words(0, 4)
+    topics.admin.delete_topics([name]).check()
+    topics.topic(name=name)
+    topics.produce(name, words(100, 110))
+    with pytest.raises(DataLoss, match=f"made anew: of {name}-0, what was from offset 4 on is lost"):
+        reading.next()
+
+
 def test_new_partitions_and_topics_are_read_from_their_beginning(topics: Topics, query: Callable[..., Query]) -> None:
     name = topics.topic(name="grows-1")
     topics.produce(name, ["a"])
@@ -182,10 +204,11 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(topics: Topics,
 
 
 def test_only_what_is_committed_is_read_and_ranges_without_a_record_are_over_at_once(
-    topics: Topics, query: Callable[..., Query]
+    topics: Topics, query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("klamm.spark.reading._PATIENCE_MS", 600_000)  # a wait for a record would not be over in time
     name = topics.topic()
-    reading = query(name, **{"kafkaConsumer.pollTimeoutMs": 600_000})  # a wait for a record would not be over in time
+    reading = query(name, **{"kafkaConsumer.pollTimeoutMs": 600_000})
     uncommitted = query(name, **{"kafka.isolation.level": "read_uncommitted"})
     assert (reading.next(), uncommitted.next()) == ([], [])
     topics.transaction(name, words(0, 3), commit=False)
@@ -198,20 +221,37 @@ def test_only_what_is_committed_is_read_and_ranges_without_a_record_are_over_at_
     assert marker.next() == []
 
 
-def test_a_topic_that_was_deleted_and_made_anew_is_noticed(topics: Topics, query: Callable[..., Query]) -> None:
+def test_an_open_transaction_is_not_waited_for(topics: Topics, query: Callable[..., Query]) -> None:
+    name = topics.topic()
+    reading, uncommitted = query(name), query(name, **{"kafka.isolation.level": "read_uncommitted"})
+    assert (reading.next(), uncommitted.next()) == ([], [])
+    with Producer(bootstrap_servers=topics.bootstrap, transactional_id=name) as producer:
+        producer.begin()
+        producer.send(name, b"v0")
+        assert (reading.next(), uncommitted.next()) == (None, ["v0"])
+        uncommitted.start(**{"kafka.isolation.level": "read_committed"})
+        assert uncommitted.next() is None  # it is ahead of what it may read now, and nothing is lost
+        producer.commit()
+    assert (reading.next(), uncommitted.next()) == (["v0"], [])
+
+
+@pytest.mark.parametrize("end", [105, 110])  # offsets alone would not tell
+def test_a_topic_that_was_deleted_and_made_anew_is_noticed(
+    end: int, topics: Topics, query: Callable[..., Query]
+) -> None:
     name = topics.topic()
     topics.produce(name, words(0, 5))
     reading = query(name)
     assert reading.next() == words(0, 5)
     topics.admin.delete_topics([name]).check()
     topics.topic(name=name)
-    topics.produce(name, words(100, 110))  # more than there were: offsets alone would not tell
+    topics.produce(name, words(100, end))
     assert reading.plan()
     with pytest.raises(DataLoss, match=f"Topic {name} was deleted and made anew"):
         reading.read()
     reading.ends.pop()
     reading.start(failOnDataLoss="false")
-    assert reading.next() == words(100, 110)
+    assert reading.next() == words(100, end)
     assert reading.next() is None
 
 
@@ -315,6 +355,17 @@ def test_a_broker_that_gives_nothing_is_not_waited_for_for_ever(
     klamm_broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=None)
     with pytest.raises(NothingCame, match=f"{name}-0 gives no records from offset 0 on"):
         list(reading.reader.read(tasks[0]))
+
+
+def test_offsets_that_are_refused_are_no_loss(
+    klamm_broker: Broker, own_topics: Topics, query: Callable[..., Query]
+) -> None:
+    name = own_topics.topic()
+    reading = query(name, of=own_topics, failOnDataLoss="false")
+    assert reading.next() == []
+    klamm_broker.fail("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", times=1)
+    with pytest.raises(BrokerSaid, match="TOPIC_AUTHORIZATION_FAILED"):
+        reading.plan()
 
 
 def test_offsets_to_begin_with_are_given_for_all_partitions(topics: Topics, query: Callable[..., Query]) -> None:

@@ -126,7 +126,7 @@ def test_ctrl_c_in_a_callback_is_told_to_whoever_asked_for_it(background: Backgr
         await asyncio.Event().wait()
 
     async def outcome() -> object:
-        return await asyncio.wait_for(asking[0], 10)
+        return await asyncio.wait_for(asking[0], 60)
 
     with pytest.raises(KeyboardInterrupt):
         background.call(work)
