@@ -26,7 +26,7 @@ from klamm.spark.pipelines import dead_letters, outputs, status
 from klamm.spark.pipelines.flows import BadFlow, Views
 from klamm.spark.pipelines.model import Flow, Input, Output, Pipeline
 from klamm.spark.pipelines.queries import wrong_mode
-from klamm.spark.pipelines.said import hint_for, innermost, plain
+from klamm.spark.pipelines.said import failure, plain
 from klamm.spark.pipelines.status import Meter, State, Status
 
 if TYPE_CHECKING:
@@ -368,8 +368,8 @@ def _start(one: Planned) -> StreamingQuery:
 
 
 def _failure(one: Planned, causes: list[str]) -> PipelineFailed:
-    hint = hint_for(causes, one.checkpoint)
-    return PipelineFailed(f"{one.what} has failed: {innermost(causes)}", hint, "\n".join(causes))
+    text, hint = failure(causes, one.checkpoint)
+    return PipelineFailed(f"{one.what} has failed: {text}", hint, "\n".join(causes))
 
 
 def _causes(query: StreamingQuery) -> list[str]:

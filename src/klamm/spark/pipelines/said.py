@@ -46,6 +46,9 @@ _OTHER_STATE: Final = (
     "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA]",
     "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY]",
 )
+_DATA_LOSS: Final = "failOnDataLoss=false"
+_OTHER_INPUTS: Final = re.compile(r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\]")
+"""To Spark this is a broken assertion, and no error with a condition."""
 
 
 class Said(Protocol):
@@ -137,14 +140,17 @@ def innermost(messages: list[str]) -> str:
     return "Spark does not say why."
 
 
-def hint_for(messages: list[str], checkpoint: str) -> str:
-    """What to do about it, where that is known."""
+def failure(messages: list[str], checkpoint: str) -> tuple[str, str]:
+    """What a query has failed of, and what to do about it, where that is known."""
+    anew = f"Change that back, or remove the folder {checkpoint} to begin anew."
     if any(condition in message for message in messages for condition in _OTHER_STATE):
-        return (
-            f"What the query remembers, in {checkpoint}, does not fit what it does now. Change that back, or remove "
-            "this folder to begin anew."
-        )
-    return ""
+        return "What it remembers does not fit what it does now.", anew
+    counts = next((found for found in map(_OTHER_INPUTS.search, messages) if found), None)
+    if counts is not None:
+        inputs = "1 input" if counts[1] == "1" else f"{counts[1]} inputs"
+        return f"It read {inputs} when its checkpoint was made, and is to read {counts[2]} now.", anew
+    told = innermost(messages)
+    return told, f"Its checkpoint is the folder {checkpoint}." if _DATA_LOSS in told else ""
 
 
 def bad_setting(settings: Iterable[str], text: str, log: str) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ import pytest
 
 from klamm.spark.pipelines.code import Files, Views
 from klamm.spark.pipelines.mistakes import Place
-from klamm.spark.pipelines.said import bad_setting, hint_for, in_python, in_sql, innermost, plain, without_traces
+from klamm.spark.pipelines.said import bad_setting, failure, in_python, in_sql, innermost, plain, without_traces
 
 VIEWS = Views({"views": "input", "pages": "table"}, frozenset({"late"}))
 AT = Place("activity/top.sql")
@@ -153,12 +153,25 @@ def test_the_deepest_cause_that_says_something_counts_and_is_not_endless() -> No
     assert innermost([]) == "Spark does not say why."
 
 
-def test_state_that_does_not_fit_has_a_hint_where_it_is() -> None:
+def test_a_checkpoint_that_does_not_fit_is_a_sentence_that_says_where_it_is() -> None:
     told = "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing value schema. "
     told += "If you want to force running the query without schema validation, please set it to false. SQLSTATE: 42K06"
     assert plain(told) == "Provided value schema does not match existing value schema."
-    assert "/checkpoints/counts" in hint_for(["Job aborted", told], "/checkpoints/counts")
-    assert hint_for(["Job aborted"], "/checkpoints/counts") == ""
+    anew = "Change that back, or remove the folder /checkpoints/counts to begin anew."
+    assert failure(["Job aborted", told], "/checkpoints/counts") == (
+        "What it remembers does not fit what it does now.",
+        anew,
+    )
+    told = (
+        "assertion failed: There are [1] sources in the checkpoint offsets and now there are [2] sources requested by"
+    )
+    assert failure(["Query terminated", told], "/checkpoints/counts") == (
+        "It read 1 input when its checkpoint was made, and is to read 2 now.",
+        anew,
+    )
+    lost = "views-0 is gone. Set failOnDataLoss=false to go on, or start anew with another checkpoint."
+    assert failure([lost], "/checkpoints/counts") == (lost, "Its checkpoint is the folder /checkpoints/counts.")
+    assert failure(["Job aborted"], "/checkpoints/counts") == ("Job aborted.", "")
 
 
 # Of a Spark that does not start.
