@@ -100,8 +100,9 @@ class Which:
     partitions: tuple[TopicPartition, ...] = ()
 
     def fits(self, topic: str) -> bool:
-        """Our own topics fit no pattern: a query that read the decisions of its sink would never come to rest."""
-        return not topic.startswith(OWN_TOPICS) and re.fullmatch(self.pattern, topic) is not None
+        """A pattern may fit a part of the name, as for Spark's own source. Our own topics fit none: a query that read
+        the decisions of its sink would never come to rest."""
+        return not topic.startswith(OWN_TOPICS) and re.search(self.pattern, topic) is not None
 
 
 def _which(texts: Texts) -> Which:

@@ -20,6 +20,7 @@ from klamm.spark.pipelines.model import RAW_COLUMNS, Flow, Input, Output, Pipeli
 from klamm.spark.pipelines.queries import grows, quiet, wrong_mode
 from klamm.spark.pipelines.run import DEFAULTS
 from klamm.spark.pipelines.said import place_in, sentence
+from klamm.spark.pipelines.texts import whole_names
 from klamm.spark.pipelines.yaml_lines import nearest
 from klamm.spark.sink.rows import check as check_rows
 
@@ -201,7 +202,7 @@ class _Analyzer:
 
 
 def _reads(one: Input, topic: str) -> bool:
-    return topic == one.topic or (one.pattern is not None and Which(pattern=one.pattern).fits(topic))
+    return topic == one.topic or (one.pattern is not None and Which(pattern=whole_names(one.pattern)).fits(topic))
 
 
 def _place_of_input_error(one: Input, error: Exception) -> Place:

@@ -161,7 +161,7 @@ def _dead_letters(
     found = given or (f"{topic}.dead" if topic else f"{pipeline.name}.{name}.dead")
     if found == topic:
         fields.wrong("dead_letters", f"Dead letters would come back into {topic}.", "Use another topic for them.")
-    elif pattern is not None and Which(pattern=pattern).fits(found):
+    elif pattern is not None and Which(pattern=texts.whole_names(pattern)).fits(found):
         at = "dead_letters" if "dead_letters" in fields else "pattern"
         text = f"The topic for dead letters, {found}, fits the pattern itself: they would be read again."
         fields.wrong(at, text, "Name another with dead_letters, or make the pattern narrower.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as sf
 
 from klamm.spark.pipelines.parsing import BAD, PARSED, parsed, reason, schema_of
+from klamm.spark.pipelines.texts import whole_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,7 +25,7 @@ def source_options(pipeline: Pipeline, one: Input, group: str) -> dict[str, str]
     if one.topic is not None:
         options["subscribe"] = one.topic
     elif one.pattern is not None:
-        options["subscribePattern"] = one.pattern
+        options["subscribePattern"] = whole_names(one.pattern)
     return options
 
 

@@ -37,6 +37,7 @@ _SPARKS: Final = frozenset(
 )  # what Spark understands
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_FLAGS: Final = re.compile(r"\(\?[a-zA-Z]+\)")
 _VIEW: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII | re.IGNORECASE)
 
@@ -74,6 +75,13 @@ def pattern(text: str) -> str:
         more = " All topics are: .*" if text == "*" else ""
         raise ValueError(f"It is wrong at its character {(error.pos or 0) + 1}: {error.msg}.{more}") from None
     return text
+
+
+def whole_names(pattern: str) -> str:
+    """The same pattern for whole names: Spark is content with a part. Flags, as in (?i), have to stay in front."""
+    flags = _FLAGS.match(pattern)
+    rest = 0 if flags is None else flags.end()
+    return rf"{pattern[:rest]}\A(?:{pattern[rest:]})\Z"
 
 
 def view(text: str) -> str:

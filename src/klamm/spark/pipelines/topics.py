@@ -15,6 +15,7 @@ from klamm.client.errors import ConfigError
 from klamm.spark.options import Which
 from klamm.spark.pipelines.mistakes import Mistake, Place
 from klamm.spark.pipelines.model import Pipeline
+from klamm.spark.pipelines.texts import whole_names
 
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 
@@ -94,7 +95,7 @@ def _compare(pipeline: Pipeline, cluster: _Cluster, found: TopicsFound) -> None:
             text, hint = f"The cluster has no topic {one.topic}.", f"Create it: klamm topic create {one.topic}."
             found.mistakes.append(Mistake(one.at("topic"), text, hint))
         if one.pattern is not None:
-            found.matching[one.name] = sorted(filter(Which(pattern=one.pattern).fits, cluster.names))
+            found.matching[one.name] = sorted(filter(Which(pattern=whole_names(one.pattern)).fits, cluster.names))
             if not found.matching[one.name]:
                 text = f"No topic fits the pattern {one.pattern} yet."
                 found.warnings.append(Mistake(one.at("pattern"), text, "It has to fit the whole name."))

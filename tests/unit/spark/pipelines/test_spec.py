@@ -9,8 +9,9 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from klamm.spark.options import Which
 from klamm.spark.pipelines.spec import Mistakes, Python, Sql, load
-from klamm.spark.pipelines.texts import columns, duration
+from klamm.spark.pipelines.texts import columns, duration, whole_names
 
 GOOD = """\
 name: activity
@@ -315,3 +316,11 @@ def test_columns_of_a_schema_are_seen_without_spark() -> None:
         "a": "int", "b c": "array", "d": "decimal",
     }  # fmt: skip
     assert columns("a int, struct<") is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting"), [("a|b", ["a", "b"]), ("(?i)A.?", ["a", "ab", "aa"]), ("b$", ["b"]), ("(a)\\1", ["aa"])]
+)
+def test_a_pattern_is_for_whole_names(pattern: str, fitting: list[str]) -> None:
+    which = Which(pattern=whole_names(pattern))
+    assert [name for name in ("a", "b", "ab", "aa", "cab") if which.fits(name)] == fitting
