@@ -69,7 +69,8 @@ def test_topics_are_named_fitted_or_assigned(spark: SparkSession, topics: Topics
     topics.produce(one, ["second"], partition=1)
     servers = topics.options()
     assert values(topics.batch(spark, f"{two}, {one}")) == [one, "second", two]
-    assert values(topics.batch(spark, subscribePattern="fits-.*")) == [one, "second", two]
+    assert values(topics.batch(spark, subscribePattern="^fits-")) == [one, "second", two]
+    assert values(topics.batch(spark, subscribePattern="fits-t")) == [two, "it-fits-three"]
     assert values(topics.batch(spark, assign=json.dumps({one: [1], two: [0]}))) == ["second", two]
     assert values(spark.read.format("klamm").options(subscribePattern="nothing-.*", **servers).load()) == []
 
