@@ -13,7 +13,7 @@ import klamm.testing
 from klamm import Admin, Producer
 from klamm.client.admin.results import Results
 from klamm.client.admin.transactions import TransactionDescription, TransactionListing
-from klamm.client.errors import ClientError
+from klamm.client.errors import ClientError, UnsupportedVersion
 from klamm.client.membership import Offset
 from klamm.client.prepared import PreparedTransaction
 from klamm.core.env.real import RealClock
@@ -27,7 +27,7 @@ from support.sink_actors import Actor
 pytest.importorskip("pyspark")
 
 from klamm.spark.sink.decisions import TOPIC, Decision, Names, of_application, of_one_write
-from klamm.spark.sink.driver import Decider, give_up, transactions
+from klamm.spark.sink.driver import _PRODUCER, Decider, give_up, transactions
 from klamm.spark.sink.ends import LAST_LOOKS, HalfDone, NotDecided, abort_all, check_open
 from klamm.spark.sink.task import Job, Worker, Written, write
 from klamm.spark.sink.writer import Message, _Writes
@@ -133,6 +133,20 @@ def test_a_task_that_was_too_late_ends_what_it_wrote(
     monkeypatch.setattr(Worker, "write", meanwhile_decided)
     assert driver.task("b").is_done
     assert open_ones(admin) == [counted[0].transactional_id]
+
+
+def test_a_task_that_fails_ends_what_it_wrote(driver: Driver, admin: Admin) -> None:
+    import pyarrow as pa
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"value": ["a"]}, pa.schema({"value": pa.string()}))
+        while not open_ones(admin):
+            pass
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        write(rows(), driver.options, Job(SINK, 0))
+    assert open_ones(admin) == []
 
 
 def test_a_driver_that_comes_back_carries_out_what_was_decided(driver: Driver) -> None:
@@ -278,6 +292,7 @@ def test_ids_are_used_again_only_after_a_commit(driver: Driver) -> None:
     driver.commit(fourth, batch=2)
     fifth = driver.task("d", batch=3)
     sixth = driver.task("e", batch=3)
+    assert ids[2] not in [one.transactional_id for one in transactions([fifth, sixth])]  # it tells of an abort
     driver.commit(fifth, sixth, batch=3)
     assert driver.found() == ["a", "b", "c", "d", "e"]
     (next_run,) = transactions([driver.task("f", job=Job(SINK, 4, run="r2"))])
@@ -315,7 +330,10 @@ def test_what_other_sinks_are_deciding_keeps_nobody_waiting(klamm_broker: Broker
     driver.dies()
 
 
-def test_a_dead_driver_in_the_middle_of_a_decision_keeps_nobody_waiting(driver: Driver, admin: Admin) -> None:
+def test_a_dead_driver_in_the_middle_of_a_decision_keeps_nobody_waiting(
+    driver: Driver, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_PRODUCER, "transaction.timeout.ms", "600000")  # longer than anybody would wait for it
     with driver.decider() as decider:
         producer = decider._producer
         producer.begin()
@@ -485,6 +503,11 @@ def test_a_transaction_that_lasts_longer_than_brokers_allow_is_an_option_to_mend
         broker.create_topic("t")
         with pytest.raises(klamm.spark.errors.BadOption, match=r"Set kafka.transaction.timeout.ms"):
             Driver(broker).task("a")
+        driver = Driver(broker, **{"kafka.transaction.timeout.ms": "60000"})
+        assert driver.task("a").transaction is not None
+        driver.dies()
+        with pytest.raises(UnsupportedVersion, match="takes no two-phase transactions"):  # who insists on them is told
+            Driver(broker, **{"kafka.transaction.two.phase.commit.enable": "TRUE"}).task("a")
 
 
 def test_an_end_that_is_refused_for_a_while_is_tried_again(driver: Driver, klamm_broker: Broker) -> None:

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from klamm import Admin
+from klamm.admin import CommittedOffset
 from klamm.client.admin.results import Results
 from klamm.client.admin.transactions import TransactionDescription
 from klamm.client.errors import BrokerSaid, ClientError
 from klamm.client.prepared import PreparedTransaction
 from klamm.core.errors import ErrorCode
-from klamm.spark.sink.decisions import Names
+from klamm.core.ids import TopicPartition
+from klamm.spark.sink.decisions import TOPIC, Names
 from klamm.spark.sink.ends import Fate, commit_all, describe, fate, open_ones
+from klamm.spark.sink.task import decided_batch, pointer
 
 ONE, OTHER, THIRD = (PreparedTransaction(name, 7, 3) for name in "abc")
 UNKNOWN = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
@@ -83,3 +86,21 @@ def test_an_end_that_was_refused_is_lost_unless_it_was_committed_before() -> Non
 def test_an_end_that_may_succeed_later_is_an_error_and_no_loss() -> None:
     with pytest.raises(ClientError, match="NOT_COORDINATOR"):
         commit_all(Knows(b=ErrorCode.NOT_COORDINATOR), [ONE, OTHER])
+
+
+def test_the_last_decision_is_that_of_the_latest_batch_whatever_its_partition() -> None:
+    """The topic may have been given more of them since."""
+
+    class Group(Knows):
+        def list_group_offsets(self, *_: object, **__: object) -> Results:  # type: ignore
+            offsets = {(TOPIC, 1): (9, "4"), (TOPIC, 3): (2, "11"), (TOPIC, 5): (7, "3"), ("other", 0): (1, "")}
+            return Results(
+                {
+                    TopicPartition(*at): CommittedOffset(offset, metadata=batch)
+                    for at, (offset, batch) in offsets.items()
+                }
+            )
+
+    names = Names("query:q")
+    assert pointer(Group(), names, require_stable=False) == (TopicPartition(TOPIC, 3), 2, 11)
+    assert decided_batch(Group(), names, require_stable=False) == 11
