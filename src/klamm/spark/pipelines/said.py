@@ -115,7 +115,8 @@ def _asked(error: BaseException) -> tuple[str | None, Mapping[str, str]]:
 
 
 def _is_sparks(error: BaseException) -> bool:
-    return hasattr(error, "getCondition")
+    """Also what py4j could not make an error of PySpark's of."""
+    return hasattr(error, "getCondition") or type(error).__module__.startswith("py4j.")
 
 
 def _bare(name: str) -> str:

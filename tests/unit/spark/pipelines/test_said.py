@@ -9,7 +9,16 @@ import pytest
 
 from klamm.spark.pipelines.code import Files, Views
 from klamm.spark.pipelines.mistakes import Place
-from klamm.spark.pipelines.said import bad_setting, failure, in_python, in_sql, innermost, plain, without_traces
+from klamm.spark.pipelines.said import (
+    bad_setting,
+    failure,
+    in_python,
+    in_sql,
+    innermost,
+    plain,
+    sentence,
+    without_traces,
+)
 
 VIEWS = Views({"views": "input", "pages": "table"}, frozenset({"late"}))
 AT = Place("activity/top.sql")
@@ -193,6 +202,12 @@ def test_the_setting_that_spark_does_not_start_with_is_found() -> None:
     assert bad_setting(settings, NO_JAVA_YET, HEAP) == ("spark.driver.memory", "Invalid maximum heap size: -Xmxlots.")
     assert bad_setting({"spark.task": "1"}, CALLED, HEAP) is None
     assert bad_setting(settings, NO_JAVA_YET, "no space left") is None
+
+
+def test_an_error_of_java_is_told_without_the_name_of_what_brought_it() -> None:
+    protocol = pytest.importorskip("py4j.protocol")
+    said = "An error occurred while calling o1.load.\n: org.apache.spark.SparkException: t.csv is not a Parquet file\n"
+    assert sentence(protocol.Py4JError(said)) == ("t.csv is not a Parquet file.", "")
 
 
 def test_a_log_is_shown_without_traces() -> None:
