@@ -168,7 +168,10 @@ class Kills:
     def _finish(self) -> None:
         application = Application(*self._arguments, "--once")
         try:
-            assert application.process.wait(LIMIT_S) == 0, list(application.lines.queue)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                application.process.wait(LIMIT_S)
+            code = application.process.poll()
+            assert code == 0, (code, list(application.lines.queue), application.last_words())
         finally:
             application.kill()
 
