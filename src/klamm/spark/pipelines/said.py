@@ -21,7 +21,7 @@ _LIMIT: Final = 600
 """So many characters of a message at most: some have whole query plans in them."""
 _AT: Final = re.compile(r"[;(]\s*line (\d+),? pos (\d+)")
 _REST: Final = re.compile(
-    r"\n\n== |;\s*line \d+ pos \d+|\s*\(line \d+, pos \d+\)|;\s*\n"
+    r"\n+== |;\s*line \d+ pos \d+|\s*\(line \d+, pos \d+\)|;\s*\n"
     r"|\s+If you want to force |\s*(?:JVM|Driver) stacktrace:|\n=== Streaming Query|\n\s*at [\w$.]+[(/]",
     re.DOTALL,
 )

@@ -153,6 +153,8 @@ def test_an_error_without_a_message_is_told_by_its_name() -> None:
 def test_conditions_and_places_of_spark_are_left_out() -> None:
     text = "[UNRESOLVED_COLUMN.X] A column `pgae` cannot be resolved. SQLSTATE: 42703; line 1 pos 7;\n'Project"
     assert plain(text) == "A column `pgae` cannot be resolved."
+    text = "[CAST] The value 'x' is malformed. SQLSTATE: 22018\n== SQL (line 1, position 3) ==\nSELECT\n^^^^\n"
+    assert plain(text) == "The value 'x' is malformed."
     assert plain("java.lang.IllegalStateException: Something\n\tat org.x.Y.z(Y.scala:1)") == "Something."
     assert plain("Failed.\nCaused by: java.io.IOException: No space left\n\tat x.Y.z(Z)") == "No space left."
 
