@@ -29,7 +29,7 @@ pytest.importorskip("pyspark")
 from klamm.spark.sink.decisions import TOPIC, Decision, Names, of_application, of_one_write
 from klamm.spark.sink.driver import _PRODUCER, Decider, give_up, transactions
 from klamm.spark.sink.ends import LAST_LOOKS, HalfDone, NotDecided, abort_all, check_open
-from klamm.spark.sink.task import Job, Worker, Written, write
+from klamm.spark.sink.task import Job, Worker, Written, admins, workers, write
 from klamm.spark.sink.writer import Message, _Writes
 
 SINK = "query:q"
@@ -144,9 +144,10 @@ def test_a_task_that_fails_ends_what_it_wrote(driver: Driver, admin: Admin) -> N
             pass
         raise ValueError("no more")
 
-    with pytest.raises(ValueError, match="no more"):
+    with pytest.raises(ValueError, match="no more") as caught:
         write(rows(), driver.options, Job(SINK, 0))
     assert open_ones(admin) == []
+    del caught  # up to here it holds on to the producer, so that nothing but the task can have ended it
 
 
 def test_a_driver_that_comes_back_carries_out_what_was_decided(driver: Driver) -> None:
@@ -311,6 +312,19 @@ def test_two_sinks_that_take_turns_are_in_nobodys_way(driver: Driver, admin: Adm
         first.commit(one, written)
         second.commit(other, others)
     assert driver.found() == ["one0", "one1", "two0", "two1"]
+
+
+def test_of_sinks_that_were_not_used_for_the_longest_time_no_producers_are_kept(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.spark.sink.task._MAX_SINKS", 1)
+    one, other = Job("query:one", 0), Job("query:two", 0)
+    written = driver.task("a", job=one)
+    driver.task("b", job=other)
+    (worker,) = workers._spare.values()
+    assert [sink for sink, _ in worker._used] == [other.sink]
+    driver.commit(written, job=one)  # what such a producer has prepared is open nevertheless
+    assert driver.found() == ["a"]
 
 
 def test_what_other_sinks_are_deciding_keeps_nobody_waiting(klamm_broker: Broker, admin: Admin) -> None:
@@ -494,7 +508,7 @@ def test_an_abort_of_a_write_ends_all_of_it(driver: Driver, admin: Admin, monkey
 def test_one_application_may_write_a_version_to_several_topics() -> None:
     names = {of_application("a", "t"), of_application("a", "u"), of_application("a", None), of_application("t:a", None)}
     assert len(names) == 4
-    assert Names(of_application("x/y", "t")).tasks([Names(of_application("x", "t")).transaction("w", 0)]) == []
+    assert Names(of_application("x", "t")).tasks([Names(of_application("x/task/y", "t")).transaction("w", 0)]) == []
 
 
 def test_a_transaction_that_lasts_longer_than_brokers_allow_is_an_option_to_mend() -> None:
@@ -602,8 +616,10 @@ def test_who_gives_up_writes_that_down_beside_what_was_void_before(driver: Drive
 
 
 def test_a_run_that_has_left_nothing_is_given_up_without_replacing_anybody(driver: Driver) -> None:
+    kept = dict(admins._spare)
     with driver.decider() as decider:
         give_up(driver.options.client, SINK, "r1", are_at_work=False)
+        assert admins._spare == kept  # several runs may end at once, and those are for one thread
         decider.commit(Job(SINK, 0), [driver.task("a", job=Job(SINK, 0, run="r2"))])
     assert driver.found() == ["a"]
 
