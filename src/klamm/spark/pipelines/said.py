@@ -46,6 +46,7 @@ _OTHER_STATE: Final = (
     "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA]",
     "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY]",
 )
+_NO_MODULE: Final = "No module named "
 _DATA_LOSS: Final = "failOnDataLoss=false"
 _OTHER_INPUTS: Final = re.compile(r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\]")
 """To Spark this is a broken assertion, and no error with a condition."""
@@ -151,6 +152,8 @@ def failure(messages: list[str], checkpoint: str) -> tuple[str, str]:
         inputs = "1 input" if counts[1] == "1" else f"{counts[1]} inputs"
         return f"It read {inputs} when its checkpoint was made, and is to read {counts[2]} now.", anew
     told = innermost(messages)
+    if _NO_MODULE in told:
+        return told, "If it is a file of the pipeline, import it at the top of the other, and not within a function."
     return told, f"Its checkpoint is the folder {checkpoint}." if _DATA_LOSS in told else ""
 
 

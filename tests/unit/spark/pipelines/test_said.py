@@ -182,6 +182,7 @@ def test_a_checkpoint_that_does_not_fit_is_a_sentence_that_says_where_it_is() ->
     )
     lost = "views-0 is gone. Set failOnDataLoss=false to go on, or start anew with another checkpoint."
     assert failure([lost], "/checkpoints/counts") == (lost, "Its checkpoint is the folder /checkpoints/counts.")
+    assert "at the top" in failure(["No module named 'helper'"], "/checkpoints/counts")[1]
     assert failure(["Job aborted"], "/checkpoints/counts") == ("Job aborted.", "")
 
 
