@@ -16,7 +16,7 @@ from hypothesis import settings
 from support.apache_kafka import ApacheKafka
 from support.java import KafkaTools
 from support.process import BrokerProcess
-from support.scheduling import ByModule, rank
+from support.scheduling import SPARK, ByModule, rank
 from support.tools import unavailable
 
 # The same examples every time, so that a run says something of the change at hand; new ones come with the long runs.
@@ -32,6 +32,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank(item.nodeid))
+    for item in items:
+        if item.nodeid.startswith(SPARK) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600))  # virtual machines start slowly where others want the cores, too
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -192,7 +192,7 @@ class Commits:
         try:
             self._admin(group).alter_group_offsets(group.name, wanted).check()
         except (ClientError, OSError) as error:
-            if group not in self._failed:  # once, and not for each batch
+            if group not in self._failed and not self._is_closing:  # once, and not for each batch, nor at the end
                 log.warning("The progress of a query cannot be shown as group %s: %s", group.name, error)
             self._failed.add(group)
             return
