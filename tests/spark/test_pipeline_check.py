@@ -157,12 +157,13 @@ def test_a_new_pipeline_is_summed_up_with_its_columns_and_runs(
 
 def test_what_runs_but_is_hardly_meant_is_warned_of(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "pipeline.yml").write_text(
-        "name: odd\ninputs:\n  views: {topic: views, format: raw, event_time: timestamp}\n"
+        "name: odd\ninputs:\n"
+        "  views: {topic: views, format: raw, event_time: timestamp, options: {includeheaders: true}}\n"
         "  other: {pattern: a.*, format: text}\nflows:\n  keys: {sql: keys.sql, output: console, mode: update}\n"
         "  lone: {sql: keys.sql}\n  again: {python: 'flows.py:again', output: {topic: views, format: raw}}\n"
     )
     (tmp_path / "keys.sql").write_text("SELECT key, count(*) AS n FROM views GROUP BY key\n")
-    (tmp_path / "flows.py").write_text("def again(views):\n    return views.select('value')\n")
+    (tmp_path / "flows.py").write_text("def again(views):\n    return views.select('value', 'headers')\n")
     found = check(load(str(tmp_path)), spark, cluster=False)
     assert not found.mistakes
     assert [(one.line, one.text.split(":")[0]) for one in found.warnings] == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.parsing import Failed
@@ -61,12 +61,14 @@ def _said(log: str | None) -> str:
 @contextmanager
 def errors_into(path: str | None) -> Iterator[None]:
     """What is started meanwhile has this file for its standard error: Spark's machine, which tells of its workers' ends
-    there with tracebacks that nobody can do anything about."""
+    there with tracebacks that nobody can do anything about. What was said by the run before is kept beside it."""
     if path is None:
         yield
         return
     sys.stderr.flush()
     kept = os.dup(2)
+    with suppress(FileNotFoundError):
+        os.replace(path, f"{path}.1")
     with open(path, "wb") as file:
         os.dup2(file.fileno(), 2)
     try:

@@ -66,6 +66,9 @@ def test_only_what_is_started_meanwhile_writes_into_the_log(tmp_path: Path, capf
     print("ours", file=sys.stderr)
     child.communicate()
     assert log.read_text() == "noise\n" and capfd.readouterr().err == "ours\n"
+    with errors_into(str(log)):
+        os.write(2, b"the next run\n")
+    assert log.read_text() == "the next run\n" and (tmp_path / "spark.log.1").read_text() == "noise\n"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class _DryViews(Views):
         if not isinstance(one, Input):
             return super()._make(one)
         columns = dict(RAW_COLUMNS)
-        if one.options.get("includeHeaders", "").lower() == "true":
+        if ("includeheaders", "true") in ((name.lower(), value.lower()) for name, value in one.options.items()):
             columns["headers"] = HEADERS_TYPE
         empty = (
             self._spark.readStream.format("rate")

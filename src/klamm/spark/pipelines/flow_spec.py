@@ -20,7 +20,7 @@ _FORMATS: Final[tuple[OutputFormat, ...]] = ("json", "text", "csv", "raw")
 _OUTPUT: Final = ("topic", "key", "format", "parquet", "partition_by", "console", "options")
 _ONLY: Final = {"key": "topic", "format": "topic", "partition_by": "parquet"}
 """What only one kind of output has."""
-_SINK: Final = ("deliveryGuarantee",)
+_SINK: Final = ("deliveryGuarantee", "failOnDataLoss")
 _SOON: Final = ("as soon as possible", "asap")
 _NOW: Final = ("available now", "availablenow", "available_now")
 

@@ -55,6 +55,8 @@ _OPTIONS: Final = (
     "startingTimestamp",
     "startingOffsetsByTimestampStrategy",
     "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
 )
 _DECIDED: Final = {
     "subscribe": "That is what topic is for.",

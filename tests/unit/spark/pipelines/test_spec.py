@@ -26,7 +26,7 @@ inputs:
     event_time: at
     watermark: 10 seconds
     starting: earliest
-    options: {maxOffsetsPerTrigger: 10000}
+    options: {maxOffsetsPerTrigger: 10000, fetchOffset.numRetries: 5}
   logs:
     pattern: log-.*
     format: csv
@@ -163,6 +163,7 @@ def test_every_value_knows_where_it_stands(tmp_path: Path) -> None:
         ("topic: top-pages, ", "topic: top-pages, parquet: x, ", "27:41: The output of top_pages has topic and"),
         ("format: json}", "format: avro}", "27:51: format is 'avro', and should be json"),
         ("format: json}", "format: raw}", "27:37: Raw rows have their key in their column key already."),
+        ("format: json}", "options: {failOnDataLoss: a}}", "The option failOnDataLoss is 'a'."),
         ("format: json}", "options: {topik: a}}", "The sink has no option topik."),
         ("mode: Update", "mode: upsert", "28:11: mode is 'upsert', and should be append, update or complete."),
         ("trigger: 1 second", "trigger: 1s", "29:14: trigger is '1s', and should be a time like 1 second"),
