@@ -340,7 +340,7 @@ def test_a_partition_that_was_cut_is_a_loss_when_it_stays_so(
     assert reading.next() is None  # the records are there, only not to be read: a transaction, say
     monkeypatch.setattr(type(reading.reader.lookup), "log_ends", lambda _, places: dict.fromkeys(places, 3))
     assert reading.plan()
-    with pytest.raises(DataLoss, match=f"{name}-0 ends at offset 3 and was read up to 5"):
+    with pytest.raises(DataLoss, match=f"{name}-0 ends at offset 3, and the query stands at 5"):
         reading.read()
 
 

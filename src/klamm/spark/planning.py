@@ -54,7 +54,8 @@ def plan(start: Position, end: Position, earliest: Places) -> Plan:
                 losses.append(f"{place} is new and begins at offset {begin}: what was before is lost.")
         elif begin > until:
             losses.append(
-                f"{place} ends at offset {until} and was read up to {begin}: records were lost by the cluster."
+                f"{place} ends at offset {until}, and the query stands at {begin}: the cluster has lost records, "
+                "or the query was told to start behind the end."
             )
         if begin < until:
             ranges.append(Range(place, begin, until))

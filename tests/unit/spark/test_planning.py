@@ -50,7 +50,10 @@ def test_partitions_that_are_gone_are_a_loss_with_the_offset_they_were_read_up_t
 def test_a_partition_that_ends_before_it_was_read_up_to_is_a_loss() -> None:
     planned = plan(Position({A0: 9}), Position({A0: 4}), {})
     assert planned.ranges == []
-    assert planned.losses == ["a-0 ends at offset 4 and was read up to 9: records were lost by the cluster."]
+    assert planned.losses == [
+        "a-0 ends at offset 4, and the query stands at 9: the cluster has lost records, "
+        "or the query was told to start behind the end."
+    ]
 
 
 def test_a_batch_of_before_a_restart_is_not_read_from_a_topic_that_was_made_since() -> None:

@@ -175,7 +175,8 @@ class Groups(Part):
         self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None, *, require_stable: bool = False
     ) -> Results[TopicPartition, CommittedOffset]:
         """What a group has committed, by topic and partition: in these, or in all. A partition without an offset is
-        left out. With `require_stable`, the end of transactions that commit offsets is waited for."""
+        left out. With `require_stable`, the end of transactions that commit offsets is waited for; asked for all,
+        brokers leave out partitions whose first offset is still in one, so name those that matter."""
         from klamm.wire.messages.k09_offset_fetch import OffsetFetchRequest
 
         wanted = None if partitions is None else places(partitions)
