@@ -200,3 +200,19 @@ def test_run_tells_a_mistake_in_the_last_flow_and_starts_none(
     with pytest.raises(BadFlow, match=r"pipeline.yml:6:46: In complete mode all results are written each time"):
         run(load(str(tmp_path)), spark)
     assert not spark.streams.active
+
+
+def test_a_flow_does_not_go_on_without_the_files_it_has_written(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yml").write_text(
+        "name: moved\ninputs: {lines: {topic: lines, format: text}}\nflows:\n"
+        "  kept:\n    sql: kept.sql\n    output: {parquet: files}\n"
+    )
+    (tmp_path / "kept.sql").write_text("SELECT value FROM lines")
+    commits = tmp_path / ".checkpoints" / "kept" / "commits"
+    commits.mkdir(parents=True)
+    assert not check(load(str(tmp_path)), spark, cluster=False).mistakes, "it has not written anything"
+    (commits / "12").write_text("v1\n{}")
+    (mistake,) = check(load(str(tmp_path)), spark, cluster=False).mistakes
+    assert (mistake.line, mistake.column) == (6, 23) and "to another folder so far" in mistake.text
+    (tmp_path / "files" / "_spark_metadata").mkdir(parents=True)
+    assert not check(load(str(tmp_path)), spark, cluster=False).mistakes

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError
 from pyspark.errors import ParseException, PySparkException
 
+from klamm.core.env.real import real_env
 from klamm.spark.errors import BadOption, SparkError
 from klamm.spark.options import Which
 from klamm.spark.pipelines import inputs, outputs
@@ -163,6 +164,10 @@ class _Analyzer:
             self._wrong(Mistake(output.at("format"), *sentence(error)))
 
     def _parquet(self, flow: Flow, output: Output, columns: dict[str, str]) -> None:
+        if _has_moved(flow, output):
+            text = f"The flow {flow.name} has written to another folder so far, and its files are not here."
+            hint = f"Name that one, or remove {flow.checkpoint} to begin anew."
+            self._wrong(Mistake(output.at("parquet"), text, hint))
         lower = {name.lower() for name in columns}
         for name in output.partition_by:
             if name.lower() not in lower:
@@ -199,6 +204,16 @@ class _Analyzer:
         """All views that it is made of."""
         uses = self._found.uses.get(view, set())
         return uses.union(*(self._below(name) for name in uses))
+
+
+def _has_moved(flow: Flow, output: Output) -> bool:
+    """Spark keeps a list beside the files. Where it is missing, a query that goes on from a checkpoint does so for some
+    batches, and then fails for good."""
+    folder, commits = output.parquet or "", f"{flow.checkpoint}/commits"
+    files = real_env().files
+    if "://" in folder or not files.exists(commits):  # or the checkpoint is not on this machine
+        return False
+    return any(name.isdigit() for name in files.list(commits)) and not files.exists(f"{folder}/_spark_metadata")
 
 
 def _reads(one: Input, topic: str) -> bool:
