@@ -142,7 +142,7 @@ def test_kafkas_dump_log_reads_compacted_segments(
         assert sender.flush(30) == 0
     folder = tmp_path / "topics" / "t-0"
     while len(list(folder.glob("*.log"))) > 8:  # 20 without compaction
-        Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"}).list_topics(timeout=30)
+        Consumer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "group.id": "g"}).list_topics(timeout=30)
     assert broker.stop() == 0
     files = [str(f) for suffix in ("log", "index", "timeindex") for f in folder.glob(f"*.{suffix}")]
     text = kafka_tools("kafka-dump-log", "--deep-iteration", "--files", ",".join(files))

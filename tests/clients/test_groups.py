@@ -39,7 +39,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def create(broker: BrokerProcess, topic: str, partitions: int = 4) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(30)
 
 
@@ -163,7 +163,7 @@ def shared(*members: Any, partitions: int = 4) -> bool:
 
 
 def state_of(broker: BrokerProcess, group: str) -> Any:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     return admin.describe_consumer_groups([group])[group].result(30)
 
 
@@ -274,7 +274,7 @@ def test_cooperative_members_keep_what_they_have_while_others_come(broker: Broke
 SILENT = """
 import sys
 from confluent_kafka import Consumer
-consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "session.timeout.ms": 1500,
+consumer = Consumer({"log_level": 0, "bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "session.timeout.ms": 1500,
                      "heartbeat.interval.ms": 100, "log_level": 0})
 consumer.subscribe([sys.argv[2]])
 while not consumer.assignment():

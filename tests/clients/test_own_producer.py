@@ -28,7 +28,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def made(bootstrap: str, topic: str) -> str:
     """A topic with three partitions."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
         future.result()
     return topic
@@ -56,7 +56,9 @@ async def test_what_is_sent_is_read_by_others(bootstrap: str, made: str, codec: 
 
 
 def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> Any:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"log_level": 0, "bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(topic, partition, offset)])
     try:
         return consumer.poll(30)
@@ -106,7 +108,7 @@ async def test_transactions_commit_abort_and_fence(bootstrap: str, made: str) ->
                 await other.send(made, b"3", partition=0)
     found = await values(bootstrap, made)
     assert (found[0], found[1]) == ([b"0", b"1", b"2", b"3"], [b"many"] * 30)
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{made}-group"})
+    consumer = Consumer({"log_level": 0, "bootstrap.servers": bootstrap, "group.id": f"{made}-group"})
     (position,) = await asyncio.to_thread(consumer.committed, [TopicPartition(made, 2)], 30)
     consumer.close()
     assert position.offset == 3

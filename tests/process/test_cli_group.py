@@ -52,7 +52,7 @@ def topic(request: pytest.FixtureRequest, broker: klamm.testing.Broker) -> str:
     """A topic of its own for each test, with records whose offsets stand for their times: `at(offset)`."""
     name = f"t-{request.node.name[:60]}".translate(str.maketrans("[]", "--"))
     broker.create_topic(name, partitions=PARTITIONS)
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     for offset in range(RECORDS):
         for partition in range(PARTITIONS):
             producer.produce(name, b"%d" % offset, partition=partition, timestamp=at(offset))
@@ -67,7 +67,7 @@ def at(offset: int) -> int:
 
 def commit(broker: klamm.testing.Broker, group: str, topic: str, *offsets: int) -> None:
     """Without being a member."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    consumer = Consumer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "group.id": group})
     places = [TopicPartition(topic, index, offset, metadata="note") for index, offset in enumerate(offsets)]
     for place in consumer.commit(offsets=places, asynchronous=False):
         assert place.error is None
@@ -79,6 +79,7 @@ def member(broker: klamm.testing.Broker, group: str, topic: str, protocol: str =
     """A consumer that has its partitions."""
     consumer = Consumer(
         {
+            "log_level": 0,
             "bootstrap.servers": broker.bootstrap,
             "group.id": group,
             "group.protocol": protocol,
@@ -135,7 +136,7 @@ def test_the_age_of_what_was_not_read_is_found_in_batches_of_any_size(
     klamm_group: Run, broker: klamm.testing.Broker
 ) -> None:
     broker.create_topic("large", partitions=PARTITIONS)
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     for partition in range(PARTITIONS):  # more than one look asks for
         producer.produce("large", bytes(300_000), partition=partition, timestamp=at(0))
     assert producer.flush(20) == 0

@@ -70,7 +70,13 @@ class Writer(threading.Thread):
 
 def read_all(bootstrap: str) -> dict[tuple[int, int], bytes]:
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "check.crcs": True}
+        {
+            "log_level": 0,
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+        }
     )
     ends = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in range(PARTITIONS)}
     consumer.assign([TopicPartition(TOPIC, p, OFFSET_BEGINNING) for p in range(PARTITIONS)])

@@ -109,7 +109,7 @@ def test_an_embedded_broker_compacts(tmp: Path, nursery: Nursery | None) -> None
         "log_segment_bytes": 1000,
     }
     with Broker(nursery=nursery, options=options) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap})
         for number in range(200):
             producer.produce("t", b"%d" % number, key=b"k", partition=0)
             producer.flush(30)

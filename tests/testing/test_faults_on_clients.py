@@ -40,7 +40,7 @@ def deliver(broker: Broker) -> Iterator[Deliver]:
     producers: dict[str, Producer] = {}
 
     def send(value: str, **config: str | int | float | bool) -> KafkaError | None:
-        settings = {"bootstrap.servers": broker.bootstrap, "retry.backoff.ms": 5, "linger.ms": 0}
+        settings = {"log_level": 0, "bootstrap.servers": broker.bootstrap, "retry.backoff.ms": 5, "linger.ms": 0}
         settings |= {name.replace("_", "."): setting for name, setting in config.items()}
         producer = producers.setdefault(str(settings), Producer(settings, logger=None))
         outcome: list[KafkaError | None] = []
@@ -97,7 +97,7 @@ async def test_aiokafka_raises_the_error_that_was_asked_for(broker: Broker) -> N
 
 
 def test_an_admin_client_gets_the_error_that_was_asked_for(broker: Broker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     broker.fail("CreateTopics", "POLICY_VIOLATION")
     with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
         admin.create_topics([NewTopic("new", 1)])["new"].result(LIMIT_S)
@@ -108,7 +108,9 @@ def test_an_admin_client_gets_the_error_that_was_asked_for(broker: Broker) -> No
 def test_a_consumer_tries_again_after_a_failed_fetch(broker: Broker, deliver: Deliver) -> None:
     assert deliver("a") is None
     broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"log_level": 0, "bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
     message = consumer.poll(LIMIT_S)
     assert message is not None
@@ -154,7 +156,7 @@ def test_kafka_python_with_and_without_idempotence(broker: Broker) -> None:
 
 def test_a_topic_that_was_created_unanswered_exists_at_the_second_try(broker: Broker) -> None:
     broker.drop_after("CreateTopics")
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     with pytest.raises(KafkaException):
         admin.create_topics([NewTopic("new", 1)], request_timeout=5)["new"].result(LIMIT_S)
     assert "new" in broker.topics()
@@ -255,7 +257,7 @@ async def test_a_delayed_answer_is_one_that_a_client_may_give_up_on(broker: Brok
 
 
 def test_a_delay_is_felt(broker: Broker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     admin.list_topics(timeout=LIMIT_S)
     broker.delay(3600)
     with pytest.raises(KafkaException):
@@ -270,7 +272,7 @@ def test_a_delay_is_felt(broker: Broker) -> None:
 
 def test_records_past_their_retention_go_when_time_is_advanced(klamm_broker: Broker) -> None:
     klamm_broker.create_topic(TOPIC, retention_ms=60_000)
-    producer = Producer({"bootstrap.servers": klamm_broker.bootstrap})
+    producer = Producer({"log_level": 0, "bootstrap.servers": klamm_broker.bootstrap})
     for i in range(10):
         producer.produce(TOPIC, str(i))
     assert producer.flush(LIMIT_S) == 0
@@ -278,14 +280,16 @@ def test_records_past_their_retention_go_when_time_is_advanced(klamm_broker: Bro
     assert len(klamm_broker.records(TOPIC)) == 10
     klamm_broker.advance_time(31)
     assert klamm_broker.records(TOPIC) == []
-    consumer = Consumer({"bootstrap.servers": klamm_broker.bootstrap, "group.id": "none", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"log_level": 0, "bootstrap.servers": klamm_broker.bootstrap, "group.id": "none", "enable.auto.commit": False}
+    )
     assert consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=LIMIT_S) == (10, 10)
     consumer.close()
 
 
 def test_records_go_that_were_written_before_a_restart(klamm_broker: Broker) -> None:
     klamm_broker.create_topic(TOPIC, retention_ms=60_000)
-    producer = Producer({"bootstrap.servers": klamm_broker.bootstrap})
+    producer = Producer({"log_level": 0, "bootstrap.servers": klamm_broker.bootstrap})
     producer.produce(TOPIC, "a")
     assert producer.flush(LIMIT_S) == 0
     klamm_broker.restart()
