@@ -23,7 +23,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 def create(bootstrap: str, topic: str, partitions: int) -> list[TopicPartition]:
-    admin = AdminClient({"log_level": 0, "bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
         future.result(30)
     return [TopicPartition(topic, number) for number in range(partitions)]
@@ -89,7 +89,7 @@ async def test_one_partition_is_read_record_by_record(bootstrap: str, topic: str
 @pytest.mark.parametrize("committed", [True, False])
 async def test_transactions_are_read_as_the_isolation_level_says(bootstrap: str, topic: str, committed: bool) -> None:
     (place,) = create(bootstrap, topic, 1)
-    producer = Producer({"log_level": 0, "bootstrap.servers": bootstrap, "log_level": 0, "transactional.id": topic})
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "transactional.id": topic})
     producer.init_transactions(30)
     for number in range(6):
         producer.begin_transaction()
