@@ -34,7 +34,7 @@ OPTIONS = {
 OTHER_PROCESS = """
 import sys
 from confluent_kafka import Consumer
-consumer = Consumer({"log_level": 0, "bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "group.protocol": "consumer"})
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "group.protocol": "consumer"})
 consumer.subscribe([sys.argv[2]])
 while True:
     consumer.poll(0.1)

@@ -274,7 +274,7 @@ def test_cooperative_members_keep_what_they_have_while_others_come(broker: Broke
 SILENT = """
 import sys
 from confluent_kafka import Consumer
-consumer = Consumer({"log_level": 0, "bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "session.timeout.ms": 1500,
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "session.timeout.ms": 1500,
                      "heartbeat.interval.ms": 100, "log_level": 0})
 consumer.subscribe([sys.argv[2]])
 while not consumer.assignment():
