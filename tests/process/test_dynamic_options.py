@@ -346,6 +346,9 @@ def test_file_delete_delay_ms(broker: Broker) -> None:
     broker.produce(*[b"x" * 100] * 10)
     broker.set(retention_bytes=1000)
     broker.until(lambda: broker.offsets()[0] > 0)
+    first = broker.offsets()[0]
+    live = (".log", ".index", ".timeindex")  # files get their new names one after the other
+    broker.until(lambda: all(int(path.stem) >= first for suffix in live for path in broker.files(suffix)))
     kept = broker.files(".deleted")
     assert kept
     broker.set(file_delete_delay_ms=0)
